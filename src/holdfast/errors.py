@@ -1,0 +1,106 @@
+"""The errors of Holdfast. Every message says what happened and what to do next.
+
+    HoldfastError
+    ├── ConfigError             a setting is wrong or missing
+    │   └── NoDatabase          no database was named; the message lists the ways to name one
+    ├── DeclarationError        a task, kind, step or resource is declared wrongly (raised at import)
+    ├── EnqueueRefused          refused at the door: nothing was written
+    │   └── KeyTaken            on_conflict="raise" and an unfinished task holds the key
+    ├── EncodeError             a step's fields or a result cannot be stored as JSON
+    ├── DecodeError             stored args do not fit the step's fields
+    ├── DatabaseUnreachable     the server cannot be reached or refuses us; passwords are removed
+    ├── SchemaError             the schema is missing, too old or too new for this code
+    ├── EmbeddedError           the embedded server cannot be set up, started or stopped
+    ├── TaskNotFound            no such task, live or archived
+    ├── WrongState              the task is not in a state that allows this
+    ├── LeaseLost               this attempt no longer owns its task
+    └── NoResult                `ref.result()` has none to give
+        ├── TaskParked
+        ├── TaskCancelled
+        ├── TaskExpired
+        ├── TaskDiscarded
+        └── ResultTimeout       (also a TimeoutError)
+
+`Fail`, `Snooze` and `Cancel` are not errors of Holdfast but words a step says by raising them;
+they live with the other outcomes in `holdfast._model.outcome`.
+"""
+
+
+class HoldfastError(Exception):
+    """The root of all errors raised by Holdfast."""
+
+
+class ConfigError(HoldfastError):
+    """A setting is wrong or missing."""
+
+
+class NoDatabase(ConfigError):
+    """No database was named."""
+
+
+class DeclarationError(HoldfastError):
+    """A task, kind, step or resource is declared wrongly."""
+
+
+class EnqueueRefused(HoldfastError):
+    """The enqueue was refused at the door; nothing was written."""
+
+
+class KeyTaken(EnqueueRefused):
+    """An unfinished task already holds this key."""
+
+
+class EncodeError(HoldfastError):
+    """A value cannot be stored as JSON."""
+
+
+class DecodeError(HoldfastError):
+    """Stored args do not fit the fields of their step."""
+
+
+class DatabaseUnreachable(HoldfastError):
+    """The database server cannot be reached, or refuses this connection."""
+
+
+class SchemaError(HoldfastError):
+    """The schema is missing, too old or too new for this code."""
+
+
+class EmbeddedError(HoldfastError):
+    """The embedded server cannot be set up, started or stopped."""
+
+
+class TaskNotFound(HoldfastError):
+    """There is no such task, live or archived."""
+
+
+class WrongState(HoldfastError):
+    """The task is not in a state that allows this."""
+
+
+class LeaseLost(HoldfastError):
+    """This attempt no longer owns its task."""
+
+
+class NoResult(HoldfastError):
+    """The task has no result to give."""
+
+
+class TaskParked(NoResult):
+    """The task is parked: it failed and waits for a person."""
+
+
+class TaskCancelled(NoResult):
+    """The task was cancelled."""
+
+
+class TaskExpired(NoResult):
+    """The task was not started before its deadline."""
+
+
+class TaskDiscarded(NoResult):
+    """The task was discarded while parked."""
+
+
+class ResultTimeout(NoResult, TimeoutError):
+    """The task did not finish in the time given to `result()`."""
