@@ -2,7 +2,8 @@
 
     HoldfastError
     ├── ConfigError             a setting is wrong or missing
-    │   └── NoDatabase          no database was named; the message lists the ways to name one
+    │   ├── NoDatabase          no database was named; the message lists the ways to name one
+    │   └── InvalidDuration     "90s", "1h30m", a number of seconds or a timedelta was expected (also a ValueError)
     ├── DeclarationError        a task, kind, step or resource is declared wrongly (raised at import)
     ├── EnqueueRefused          refused at the door: nothing was written
     │   └── KeyTaken            on_conflict="raise" and an unfinished task holds the key
@@ -36,6 +37,10 @@ class ConfigError(HoldfastError):
 
 class NoDatabase(ConfigError):
     """No database was named."""
+
+
+class InvalidDuration(ConfigError, ValueError):
+    """A duration is not one, or is outside what can be stored."""
 
 
 class DeclarationError(HoldfastError):

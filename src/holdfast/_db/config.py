@@ -1,0 +1,117 @@
+"""Where the database is: one resolver for App and CLI.
+
+In this order: the argument or flag, `HOLDFAST_URL`, `[tool.holdfast] url` of the nearest pyproject.toml,
+`DATABASE_URL`, a *running* embedded server of this project. Nothing here starts a server.
+"""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError, NoDatabase
+
+EMBEDDED_FACTS = "server.json"
+"""The file in which a running embedded server tells its `url` and `pid`."""
+
+_PASSWORD = re.compile(r"(?i)(://[^:@/\s]*:)[^@/\s]*(@)|(password=)('(?:[^'\\]|\\.)*'|[^\s&]+)")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database, and where its URL came from."""
+
+    url: str
+    source: str
+
+
+def resolve(
+    url: str | None = None, *, environment: Mapping[str, str] | None = None, start: Path | None = None
+) -> Database:
+    """The database to use, or `NoDatabase` with the ways to name one."""
+    env = os.environ if environment is None else environment
+    if url:
+        return Database(url, "argument")
+    if env.get("HOLDFAST_URL"):
+        return Database(env["HOLDFAST_URL"], "HOLDFAST_URL")
+    configured = project_settings(start).get("url")
+    if configured:
+        if not isinstance(configured, str):
+            raise ConfigError("[tool.holdfast] url in pyproject.toml must be a string")
+        return Database(configured, "pyproject.toml [tool.holdfast] url")
+    if env.get("DATABASE_URL"):
+        return Database(_for_libpq(env["DATABASE_URL"]), "DATABASE_URL")
+    running = embedded_url(start)
+    if running:
+        return Database(running, "the running embedded server of this project")
+    raise NoDatabase(
+        "no database was named. Choose one of:\n"
+        '  - App("postgresql://user@host/database") in code, or --url on the command line\n'
+        "  - the environment variable HOLDFAST_URL (or DATABASE_URL)\n"
+        '  - url = "postgresql://…" under [tool.holdfast] in pyproject.toml\n'
+        "  - an embedded server for development: holdfast pg start"
+    )
+
+
+def check_schema(name: str) -> str:
+    """The name of a schema, if it can be one."""
+    if not _SCHEMA.fullmatch(name):
+        raise ConfigError(
+            f"schema {name!r} cannot be used: write lower-case letters, digits and _, at most 48, not beginning with a digit"
+        )
+    return name
+
+
+def project_settings(start: Path | None = None) -> dict[str, Any]:
+    """`[tool.holdfast]` of the nearest pyproject.toml at or above a folder."""
+    for folder in _upwards(start):
+        file = folder / "pyproject.toml"
+        try:
+            text = file.read_text("utf-8")
+        except OSError:
+            continue
+        try:
+            settings = tomllib.loads(text).get("tool", {}).get("holdfast", {})
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{file} is not valid TOML: {error}") from None
+        return dict(settings)
+    return {}
+
+
+def embedded_url(start: Path | None = None) -> str | None:
+    """The URL of a running embedded server of this project, from the facts it left."""
+    for folder in _upwards(start):
+        facts = folder / ".holdfast" / EMBEDDED_FACTS
+        try:
+            told = json.loads(facts.read_text("utf-8"))
+            os.kill(int(told["pid"]), 0)
+            return str(told["url"])
+        except PermissionError:
+            # The server runs as another user: the signal was refused, so the process is there.
+            return str(told["url"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def redact(text: str) -> str:
+    """Text with the passwords of URLs and connection strings removed."""
+    return _PASSWORD.sub(lambda m: f"{m[1]}***{m[2]}" if m[1] else f"{m[3]}***", text)
+
+
+def _for_libpq(url: str) -> str:
+    # SQLAlchemy's and Django's URLs name a driver: postgresql+asyncpg://…
+    return re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", url)
+
+
+def _upwards(start: Path | None) -> list[Path]:
+    try:
+        here = (start or Path.cwd()).resolve()
+    except OSError:
+        return []
+    return [here, *here.parents]

@@ -1,0 +1,322 @@
+"""The only place that knows the driver: connecting, running queries, telling errors apart.
+
+A `Link` is one connection that is opened when needed and again after it broke. Each loop of a worker has
+its own, so that none can starve another. `Link.run` never retries by itself: only its caller knows whether
+a statement may be sent twice.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Format, TransactionStatus
+from psycopg.rows import tuple_row
+
+from holdfast._db.config import redact
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+from holdfast.errors import (
+    ConfigError,
+    DatabaseUnreachable,
+    HoldfastError,
+    SchemaError,
+    TaskNotFound,
+    WrongState,
+)
+
+T = TypeVar("T")
+DriverError = psycopg.Error
+UniqueViolation = psycopg.errors.UniqueViolation
+LockNotAvailable = psycopg.errors.LockNotAvailable
+
+CALL_TIMEOUT = 30.0
+"""Seconds after which a call is given up and its connection closed: a stalled socket must not hang a loop."""
+
+_DEFAULTS: dict[str, str] = {
+    "connect_timeout": "10",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+
+
+class _JsonText(Loader):
+    """JSON is handed on as bytes: whoever decodes it knows the type it wants."""
+
+    format = Format.TEXT
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)
+
+
+class _JsonbBinary(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)[1:]  # the first byte is a version number
+
+
+class _Adapted(Protocol):
+    @property
+    def adapters(self) -> psycopg.adapt.AdaptersMap: ...
+
+
+def _adapt(connection: _Adapted) -> None:
+    adapters = connection.adapters
+    for name in ("json", "jsonb"):
+        adapters.register_loader(name, _JsonText)
+    adapters.register_loader("jsonb", _JsonbBinary)
+
+
+def conninfo(url: str, name: str) -> str:
+    """libpq's connection string, with our defaults where the user chose nothing."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise ConfigError(f"this is not a PostgreSQL URL or connection string: {redact(str(error)).strip()}") from None
+    return make_conninfo("", **{**_DEFAULTS, "application_name": name, **given})
+
+
+async def connect(url: str, name: str = "holdfast") -> AsyncConnection[Any]:
+    """A new connection in autocommit mode."""
+    try:
+        connection = await AsyncConnection.connect(
+            conninfo(url, name), autocommit=True, cursor_factory=AsyncRawCursor, row_factory=tuple_row
+        )
+    except psycopg.Error as error:
+        raise unreachable(error) from None
+    _adapt(connection)
+    return connection
+
+
+def connect_sync(url: str, name: str = "holdfast") -> Connection[Any]:
+    """A new blocking connection in autocommit mode."""
+    try:
+        connection = Connection.connect(
+            conninfo(url, name), autocommit=True, cursor_factory=RawCursor, row_factory=tuple_row
+        )
+    except psycopg.Error as error:
+        raise unreachable(error) from None
+    _adapt(connection)
+    return connection
+
+
+async def run(connection: AsyncConnection[Any], query: Query[T]) -> T:
+    """Runs a query on an asynchronous connection, whoever owns it."""
+    cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+    await cursor.execute(query.statement.text, query.parameters, binary=True)
+    return query.read(await cursor.fetchall() if cursor.description else [])
+
+
+def run_sync(connection: Connection[Any], query: Query[T]) -> T:
+    """Runs a query on a blocking connection, whoever owns it."""
+    cursor = RawCursor(connection, row_factory=tuple_row)
+    cursor.execute(query.statement.text, query.parameters, binary=True)
+    return query.read(cursor.fetchall() if cursor.description else [])
+
+
+# Errors ---------------------------------------------------------------------------------------------
+
+_PASSING = ("08", "53", "57", "40")
+_PASSING_STATES = {"25006", "55P03", "55006", "25P03", "25P04"}
+_NO_SCHEMA = {"3F000", "42P01", "42883", "42704", "42703"}
+_DATA = ("22", "23", "54")
+_REFUSED = ("28", "3D")
+_REFUSED_TEXTS = (
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "peer authentication failed",
+    "is not permitted to log in",
+    "could not translate host name",
+)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error is likely to pass by itself: the server restarts, the network is cut, a lock was taken."""
+    if isinstance(error, DatabaseUnreachable):
+        return not getattr(error, "permanent", False)
+    if isinstance(error, (TimeoutError, ConnectionError)):
+        return True
+    if not isinstance(error, psycopg.Error):
+        return False
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return state.startswith(_PASSING) or state in _PASSING_STATES
+
+
+def is_data_error(error: BaseException) -> bool:
+    """Whether a value in a statement is what the server objects to."""
+    return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_DATA)
+
+
+def is_missing_partition(error: BaseException) -> bool:
+    """Whether a row of archive or attempt found no partition for its day."""
+    return isinstance(error, psycopg.errors.CheckViolation) and "no partition" in str(error)
+
+
+def is_unknown(error: BaseException) -> bool:
+    """Whether the server may have committed although we saw an error: the connection broke under it."""
+    if isinstance(error, (TimeoutError, ConnectionError)):
+        return True
+    if not isinstance(error, psycopg.Error):
+        return False
+    state = error.sqlstate
+    return state is None or state.startswith(("08", "57P"))
+
+
+def unreachable(error: BaseException) -> DatabaseUnreachable:
+    """The driver's connection error as ours, without passwords; `permanent` if waiting will not help."""
+    text = redact(str(error)).strip()
+    state = getattr(error, "sqlstate", None) or ""
+    permanent = state.startswith(_REFUSED) or any(words in text for words in _REFUSED_TEXTS)
+    advice = (
+        "Check the user, the password and the name of the database in the URL."
+        if permanent
+        else "Is the server running, and does the URL name the right host and port?"
+    )
+    made = DatabaseUnreachable(f"cannot connect to PostgreSQL: {text}\n{advice}")
+    made.permanent = permanent  # type: ignore[attr-defined]
+    return made
+
+
+def explained(error: BaseException, schema: str) -> HoldfastError | None:
+    """The driver's error in our words, if it is one a user can do something about."""
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, (psycopg.OperationalError, TimeoutError)) and is_passing(error):
+        return DatabaseUnreachable(f"the database went away: {redact(str(error)).strip() or type(error).__name__}")
+    if not isinstance(error, psycopg.Error):
+        return None
+    text = (error.diag.message_primary or str(error)).removeprefix("holdfast: ")
+    hint = f"\n{error.diag.message_hint}" if error.diag.message_hint else ""
+    match error.sqlstate:
+        case "HF404":
+            return TaskNotFound(text + hint)
+        case "HF409":
+            return WrongState(text + hint)
+        case state if state in _NO_SCHEMA:
+            return SchemaError(
+                f"the schema {schema!r} of this database is missing or older than this code ({text}). Run: holdfast migrate"
+            )
+        case "42501":
+            return SchemaError(f"this database role may not do that: {text}")
+    return None
+
+
+# Links ----------------------------------------------------------------------------------------------
+
+
+class Link:
+    """One connection, opened when needed and again after it broke."""
+
+    def __init__(self, url: str, queries: Queries, name: str) -> None:
+        self._url = url
+        self._queries = queries
+        self._name = name
+        self._connection: AsyncConnection[Any] | None = None
+        self._lock = asyncio.Lock()
+        self._wrap = False
+        self.server: str | None = None
+        self.contact_since: float | None = None
+
+    async def run(self, query: Query[T]) -> T:
+        """Runs one query by itself. Any broken connection is dropped before the error is raised."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    connection = await self._open()
+                    if self._wrap:
+                        return (await self._together(connection, [query], None))[0]
+                    return await run(connection, query)
+            except BaseException as error:
+                await self._after(error)
+                raise
+
+    async def transact(self, queries: Sequence[Query[Any]], *, lock_timeout: str | None = None) -> list[Any]:
+        """Runs queries in one transaction and one round trip."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    return await self._together(await self._open(), queries, lock_timeout)
+            except BaseException as error:
+                await self._after(error)
+                raise
+
+    async def close(self) -> None:
+        """Closes the connection; a later call opens a new one."""
+        connection, self._connection = self._connection, None
+        self.contact_since = None
+        if connection is not None:
+            await connection.close()
+
+    async def _open(self) -> AsyncConnection[Any]:
+        if self._connection is not None and not self._connection.broken and not self._connection.closed:
+            return self._connection
+        await self.close()
+        connection = await connect(self._url, self._name)
+        self._connection = connection
+        isolation, read_only = await run(connection, self._queries.isolation())
+        if read_only == "on":
+            raise DatabaseUnreachable("this server is read-only: a standby, or a primary that was replaced")
+        # Claims with SKIP LOCKED fail under stricter isolation; no SET, which a pooler would leak to others.
+        self._wrap = isolation != "read committed"
+        self.server = await run(connection, self._queries.server())
+        self.contact_since = time.monotonic()
+        return connection
+
+    async def _together(
+        self, connection: AsyncConnection[Any], queries: Sequence[Query[Any]], lock_timeout: str | None
+    ) -> list[Any]:
+        cursors = []
+        async with connection.pipeline():
+            await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            if lock_timeout is not None:
+                await connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'")
+            for query in queries:
+                cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+                await cursor.execute(query.statement.text, query.parameters, binary=True)
+                cursors.append(cursor)
+            await connection.execute("COMMIT")
+        return [
+            query.read(await cursor.fetchall() if cursor.description else [])
+            for query, cursor in zip(queries, cursors, strict=True)
+        ]
+
+    async def _after(self, error: BaseException) -> None:
+        """Leaves the connection usable, or drops it."""
+        connection = self._connection
+        if connection is None:
+            return
+        usable = isinstance(error, psycopg.Error) and not is_unknown(error) and error.sqlstate != "25006"
+        if usable and not connection.closed:
+            try:
+                if connection.info.transaction_status is not TransactionStatus.IDLE:
+                    async with asyncio.timeout(5):
+                        await connection.execute("ROLLBACK")
+                return
+            except Exception:  # noqa: S110 - a connection that cannot roll back is dropped, whatever the reason
+                pass
+        await self.close()
+
+
+def as_uuid(text: str | UUID) -> UUID:
+    """An id as given by people."""
+    if isinstance(text, UUID):
+        return text
+    try:
+        return UUID(text)
+    except ValueError:
+        raise TaskNotFound(
+            f"{text!r} is not the id of a task: it should look like 01890a5d-ac96-774b-bcce-b302099a8057"
+        ) from None

@@ -1,0 +1,70 @@
+"""Notifications: a hint that something happened, never the truth. The connection is pinged and replaced when silent."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast._db.connection import connect
+
+log = logging.getLogger("holdfast.listen")
+
+PING_EVERY = 10.0
+PING_WITHIN = 5.0
+
+
+class Listener:
+    """Listens on a channel for as long as it is run, over as many connections as it takes."""
+
+    def __init__(self, url: str, channel: str, heard: Callable[[str], None]) -> None:
+        self._url = url
+        self._channel = channel
+        self._heard = heard
+        self.listening = asyncio.Event()
+
+    async def run(self) -> None:
+        """Never returns; ends by cancellation."""
+        failures = 0
+        while True:
+            try:
+                await self._listen()
+            except Exception as error:
+                failures = 1 if self.listening.is_set() else failures + 1
+                # Once per outage, not once per try: an outage must not flood the log.
+                log.log(
+                    logging.WARNING if failures == 1 else logging.DEBUG,
+                    "notifications are interrupted, polling goes on: %s",
+                    error,
+                )
+            finally:
+                self.listening.clear()
+            await asyncio.sleep(min(30.0, 0.2 * 2 ** min(failures, 8)) * random.uniform(0.5, 1.0))  # noqa: S311
+
+    async def _listen(self) -> None:
+        connection = await connect(self._url, "holdfast listen")
+        try:
+            async with asyncio.timeout(PING_WITHIN):
+                await connection.execute('LISTEN "' + self._channel.replace('"', '""') + '"')
+            self.listening.set()
+            # Whatever was notified while nobody listened is found by looking.
+            self._heard("queue *")
+            waiting_for_ping = False
+            while True:
+                answered = False
+                async for note in connection.notifies(timeout=PING_WITHIN if waiting_for_ping else PING_EVERY):
+                    if note.payload == "ping":
+                        answered = True
+                        break
+                    self._heard(note.payload)
+                if waiting_for_ping and not answered:
+                    raise ConnectionError("the listening connection does not answer")
+                if not answered:
+                    async with asyncio.timeout(PING_WITHIN):
+                        await connection.execute("SELECT pg_catalog.pg_notify($1, 'ping')", [self._channel])
+                    waiting_for_ping = True
+                else:
+                    waiting_for_ping = False
+        finally:
+            with suppress(Exception):
+                await connection.close()

@@ -1,0 +1,161 @@
+"""Connections for callers: opened lazily, one pool per event loop, apart from those of workers."""
+
+import asyncio
+from functools import partial
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor, Rollback
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from holdfast._db.connection import (
+    CALL_TIMEOUT,
+    _adapt,
+    connect,
+    connect_sync,
+    conninfo,
+    explained,
+    run,
+    run_sync,
+)
+from holdfast._sql.plans import Plan, drive, drive_sync
+from holdfast._sql.query import Query
+
+T = TypeVar("T")
+
+SIZE = 10
+
+
+async def _prepare(connection: AsyncConnection[Any]) -> None:
+    _adapt(connection)
+
+
+class Pool:
+    """Connections of one event loop."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self._url = url
+        self._schema = schema
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+        self._opening = asyncio.Lock()
+
+    async def run(self, query: Query[T], then: Query[Any] | None = None) -> T:
+        """Runs a query, and after its commit another one, in the same round trip."""
+        try:
+            pool = self._pool or await self._open()
+            async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
+                if then is None:
+                    return await run(connection, query)
+                return await _run_then(connection, query, then)
+        except Exception as error:
+            raise explained(error, self._schema) or error from error
+
+    async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any]) -> T | None:
+        """Follows a plan whose answer was lost before; None if it turns out that its task has run and ended meanwhile.
+
+        The look for that comes second, in the same transaction: asked first, it could miss what commits in between.
+        """
+        try:
+            pool = self._pool or await self._open()
+            await pool.check()
+            answer: T | None = None
+            async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
+                async with connection.transaction() as transaction:
+                    answer = await drive(plan, partial(run, connection))
+                    if await run(connection, ended):
+                        answer = None
+                        raise Rollback(transaction)
+                await run(connection, then)
+            return answer
+        except Exception as error:
+            raise explained(error, self._schema) or error from error
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    async def _open(self) -> AsyncConnectionPool[AsyncConnection[Any]]:
+        async with self._opening:
+            if self._pool is None:
+                # The pool would try in the background and tell nobody why: the first connection is made here.
+                await (await connect(self._url)).close()
+                pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+                    conninfo(self._url, "holdfast"),
+                    min_size=1,
+                    max_size=SIZE,
+                    open=False,
+                    configure=_prepare,
+                    kwargs={"autocommit": True, "cursor_factory": AsyncRawCursor, "row_factory": tuple_row},
+                )
+                await pool.open()
+                self._pool = pool
+            return self._pool
+
+
+async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Query[Any]) -> T:
+    cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+    async with connection.pipeline() as pipeline:
+        await cursor.execute(query.statement.text, query.parameters, binary=True)
+        # What follows must see what was committed meanwhile: a transaction of its own.
+        await pipeline.sync()
+        await connection.execute(then.statement.text, then.parameters)
+        rows = await cursor.fetchall() if cursor.description else []
+    return query.read(rows)
+
+
+class SyncPool:
+    """Connections for blocking callers; shared by all threads."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self._url = url
+        self._schema = schema
+        self._pool: ConnectionPool[Connection[Any]] | None = None
+
+    def run(self, query: Query[T], then: Query[Any] | None = None) -> T:
+        """Runs a query, and after its commit another one."""
+        try:
+            pool = self._pool or self._open()
+            with pool.connection(CALL_TIMEOUT) as connection:
+                answer = run_sync(connection, query)
+                if then is not None:
+                    run_sync(connection, then)
+                return answer
+        except Exception as error:
+            raise explained(error, self._schema) or error from error
+
+    def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any]) -> T | None:
+        """As `Pool.again`, blocking."""
+        try:
+            pool = self._pool or self._open()
+            pool.check()
+            answer: T | None = None
+            with pool.connection(CALL_TIMEOUT) as connection:
+                with connection.transaction() as transaction:
+                    answer = drive_sync(plan, partial(run_sync, connection))
+                    if run_sync(connection, ended):
+                        answer = None
+                        raise Rollback(transaction)
+                run_sync(connection, then)
+            return answer
+        except Exception as error:
+            raise explained(error, self._schema) or error from error
+
+    def _open(self) -> ConnectionPool[Connection[Any]]:
+        connect_sync(self._url).close()
+        pool: ConnectionPool[Connection[Any]] = ConnectionPool(
+            conninfo(self._url, "holdfast"),
+            min_size=1,
+            max_size=SIZE,
+            open=False,
+            configure=_adapt,
+            kwargs={"autocommit": True, "cursor_factory": RawCursor, "row_factory": tuple_row},
+        )
+        pool.open()
+        self._pool = pool
+        return pool

@@ -1,0 +1,202 @@
+"""A claim: one attempt at one step, with the fence that every write about it carries."""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast._model.context import Context
+from holdfast._model.outcome import Advanced
+from holdfast._model.step import Step
+from holdfast._sql.queries import Claimed
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class Interruption(Enum):
+    """Why a running attempt was told to end."""
+
+    LOST = "the lease is lost"
+    CANCEL = "the task was cancelled"
+    STOP = "the worker stops"
+    CONTACT = "the database cannot be reached"
+
+
+def now() -> float:
+    """Seconds that go on while the machine sleeps: leases do not wait for a suspended laptop."""
+    return time.clock_gettime(_CLOCK)
+
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Attempt:
+    """One execution of one step, from the claim to its recorded end. Its worker and number are the fence."""
+
+    __slots__ = (
+        "args",
+        "claimed_at",
+        "crashes",
+        "deadline",
+        "definition",
+        "errors",
+        "handle",
+        "headers",
+        "held_since",
+        "id",
+        "interruption",
+        "key",
+        "kind",
+        "lingering",
+        "moves",
+        "number",
+        "priority",
+        "queue",
+        "step",
+        "stop_flag",
+        "unsure",
+        "worker_id",
+    )
+
+    def __init__(self, queue: str, worker_id: UUID, row: Claimed, definition: Step, held_since: float) -> None:
+        (
+            self.id,
+            self.kind,
+            self.step,
+            self.args,
+            self.number,
+            self.moves,
+            self.errors,
+            self.crashes,
+            self.priority,
+            _,
+            self.claimed_at,
+            self.key,
+            self.headers,
+            self.deadline,
+        ) = row
+        self.queue = queue
+        self.worker_id = worker_id
+        self.definition = definition
+        self.held_since = held_since
+        self.handle: Any = None
+        self.lingering = False
+        self.unsure = False
+        self.interruption: Interruption | None = None
+        self.stop_flag: StopFlag | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """What `ctx.cancelled` tells a step that cannot be interrupted."""
+        return self.interruption is not None
+
+    @property
+    def stopping(self) -> bool:
+        return self.stop_flag is not None and self.stop_flag.stopping
+
+    def context(self, resources: Mapping[type, object]) -> Context:
+        """What the step is told about this attempt."""
+        return Context(
+            id=self.id,
+            kind=self.kind,
+            step=self.definition.name,
+            queue=self.queue,
+            attempt=self.number,
+            errors=self.errors,
+            crashes=self.crashes,
+            moves=self.moves,
+            key=self.key,
+            headers=self._strings(),
+            deadline=self.deadline,
+            resources=resources,
+            signals=self,
+        )
+
+    def _strings(self) -> dict[str, str]:
+        if self.headers is None:
+            return {}
+        try:
+            return _decode_headers(self.headers)
+        except msgspec.MsgspecError:
+            # Headers can be written by anybody with SQL; a step must not fail for them.
+            return {}
+
+    def next(self, outcome: Advanced, definition: Step, claimed_at: datetime, held_since: float) -> "Attempt":
+        """The attempt at the next step, after a move under which the lease was kept."""
+        row = Claimed(
+            self.id,
+            self.kind,
+            outcome.step,
+            outcome.args,
+            self.number + 1,
+            self.moves + 1,
+            0,
+            0,
+            self.priority,
+            claimed_at,
+            claimed_at,
+            self.key,
+            self.headers,
+            self.deadline,
+        )
+        return Attempt(self.queue, self.worker_id, row, definition, held_since)
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.number} of {self.kind}.{self.step} {self.id}>"
+
+
+class StopFlag:
+    """Whether the worker is stopping, shared by all its attempts."""
+
+    __slots__ = ("stopping",)
+
+    def __init__(self) -> None:
+        self.stopping = False
+
+
+class Roster:
+    """What a worker holds: claimed and not started, running, and ended but not yet recorded.
+
+    `held` has all of them by id; the beat's thread reads it. `ready` has those that wait for a slot,
+    the highest priority first. `lingering` has attempts given up whose thread goes on. `continuing` counts moves under way whose next step will need a slot here.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.busy = 0
+        self.continuing = 0
+        self.finished = 0
+        self.held: dict[UUID, Attempt] = {}
+        self.ready: deque[Attempt] = deque()
+        self.lingering: dict[UUID, Attempt] = {}
+
+    @property
+    def stuck(self) -> int:
+        """Slots held by threads that cannot be stopped."""
+        return len(self.lingering)
+
+    def put(self, attempts: list[Attempt]) -> None:
+        """New attempts wait for a slot, behind those of the same priority."""
+        for attempt in attempts:
+            self.held[attempt.id] = attempt
+        self.ready.extend(attempts)
+        if len({a.priority for a in self.ready}) > 1:
+            self.ready = deque(sorted(self.ready, key=lambda a: -a.priority))
+
+    def put_first(self, attempt: Attempt) -> None:
+        """A task that moved on goes before those not begun, unless they are more urgent."""
+        self.held[attempt.id] = attempt
+        if self.ready and self.ready[0].priority > attempt.priority:
+            self.put([attempt])
+        else:
+            self.ready.appendleft(attempt)
+
+    def forget(self, attempt: Attempt) -> None:
+        """This attempt is over; a later one of the same task is another matter."""
+        if self.held.get(attempt.id) is attempt:
+            del self.held[attempt.id]

@@ -1,0 +1,295 @@
+"""Claiming: how much, from which queue, and when to look again.
+
+A worker claims for its free slots, plus what its measured pace will start within a fifth of a second; steps
+that take longer than that get no claim-ahead, so nothing sits claimed here while another worker is free.
+
+Notifications only shorten the sleep. The order before sleeping is: the idle flag is committed, LISTEN is
+active, one last claim; so whoever enqueues after that claim sees the flag and notifies.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from holdfast._db.connection import Link, is_passing
+from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._model.names import uuid7
+from holdfast._model.tasks import Tasks
+from holdfast._sql.queries import Claimed, Queries
+
+log = logging.getLogger("holdfast.worker")
+
+AHEAD_SECONDS = 0.2
+LARGEST_CLAIM = 1000
+MARK_SECONDS = 1.0
+MANY_UNROUTABLE = 100
+SHORTEST_SLEEP = 0.02
+
+_BEGINNING = datetime(1000, 1, 1, tzinfo=UTC)
+
+
+class Pace:
+    """How many steps a second this worker starts, measured from claim to claim."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._finished = 0
+        self.per_second = 0.0
+
+    def measure(self, finished: int) -> None:
+        """Takes in how many attempts have ended so far."""
+        elapsed = time.monotonic() - self._since
+        if elapsed < 0.0005:
+            return
+        recent = (finished - self._finished) / elapsed
+        self.per_second += (recent - self.per_second) * min(1.0, elapsed / 0.05 + 0.3)
+        self._since, self._finished = time.monotonic(), finished
+
+    def ahead(self, slots: int) -> int:
+        """How many to claim beyond the free slots."""
+        # Fewer than the slots within that time means: a step takes longer than that.
+        soon = self.per_second * AHEAD_SECONDS
+        return 0 if soon < slots else int(min(soon, LARGEST_CLAIM))
+
+
+class Marks:
+    """Where the claimable tasks of one queue begin, per priority: what lies before was claimed, or is unclaimable.
+
+    A mark hides late commits and tasks put back, so a full scan follows at least once a second while one is set.
+    """
+
+    def __init__(self) -> None:
+        self._marks = [_BEGINNING] * 10
+        self._scanned = 0.0
+        self.set = False
+
+    def current(self) -> list[datetime]:
+        """The marks for the next claim: none if a full scan is due."""
+        if self.set and time.monotonic() - self._scanned >= MARK_SECONDS:
+            self.drop()
+        if not self.set:
+            self._scanned = time.monotonic()
+        return self._marks
+
+    def learn(self, rows: list[Claimed]) -> None:
+        """After a full batch: what was claimed before it lies behind."""
+        marks = list(self._marks)
+        for row in reversed(rows):
+            marks[row.priority] = row.run_at
+        self._marks, self.set = marks, True
+
+    def skip_to(self, moment: datetime) -> None:
+        """Many unclaimable tasks lie in front: pass over them until the next full scan."""
+        self._marks, self.set = [moment] * 10, True
+
+    def drop(self) -> None:
+        self._marks, self.set = [_BEGINNING] * 10, False
+
+    def until_scan(self) -> float:
+        """Seconds that a worker may trust an empty answer."""
+        return max(0.0, self._scanned + MARK_SECONDS - time.monotonic()) if self.set else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What this worker's code knows: the steps, and the crash limits that differ from the default."""
+
+    steps: list[str]
+    crash_limits: str
+
+    @classmethod
+    def of(cls, tasks: Tasks, only: Callable[[str], bool] = lambda _: True) -> "Known":
+        steps = {f"{kind}.{step}": definition for (kind, step), definition in tasks._steps.items()}
+        steps = {name: definition for name, definition in steps.items() if only(name)}
+        limits = {name: d.max_crashes for name, d in steps.items() if d.max_crashes != 3}
+        return cls(sorted(steps), json.dumps(limits))
+
+
+class Claimer:
+    """Claims tasks for a worker and hands them to its roster."""
+
+    def __init__(
+        self,
+        link: Link,
+        queries: Queries,
+        tasks: Tasks,
+        roster: Roster,
+        *,
+        queues: list[str],
+        lease: float,
+        poll: float,
+        claimed: Callable[[list[Attempt]], None],
+        identify: Callable[[UUID], Awaitable[None]],
+    ) -> None:
+        self._link = link
+        self._queries = queries
+        self._tasks = tasks
+        self._roster = roster
+        self._queues = queues
+        self._lease = timedelta(seconds=lease)
+        self._poll = poll
+        self._claimed = claimed
+        self._identify = identify
+        self._known = Known.of(tasks)
+        self._marks = {queue: Marks() for queue in queues}
+        self._pace = Pace()
+        self._wake = asyncio.Event()
+        self._server: str | None = None
+        self._answer_lost = False
+        self._idle = False
+        self._idle_written = 0.0
+        self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
+        self.worker_id = uuid7()
+        self.healthy = True
+        self.stopping = False
+        self.empty = False
+
+    def wake(self) -> None:
+        """Something may have become due, or a slot free."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Claims until told to stop; survives every passing error."""
+        failures = 0
+        while not self.stopping:
+            try:
+                await self._round()
+                if failures:
+                    log.info("claiming goes on after %s failed tries", failures)
+                failures = 0
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                self._answer_lost = True
+                self._idle = False
+                failures += 1
+                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "claiming is interrupted: %s", error)
+                await self._sleep(min(5.0, 0.1 * 2 ** min(failures, 6)) * random.uniform(0.5, 1.0))  # noqa: S311
+
+    async def _round(self) -> None:
+        self._wake.clear()
+        if not self.healthy or self._room() <= 0:
+            await self._sleep(self._poll)
+            return
+        await self._introduce()
+        more = False
+        # Round about, so that no queue is always the last to be asked.
+        self._queues.append(self._queues.pop(0))
+        for queue in list(self._queues):
+            more = await self._claim(queue) or more
+        if more:
+            await self._show_idle(False)
+        elif not self._wake.is_set():
+            await self._rest()
+
+    def _room(self) -> int:
+        roster = self._roster
+        taken = roster.busy + len(roster.ready) + roster.continuing
+        room = roster.slots + self._pace.ahead(roster.slots) - taken
+        # Small claims cost as much as large ones: with work at hand, wait until half a claim is wanted.
+        if roster.ready and room < (roster.slots + self._pace.ahead(roster.slots)) // 2:
+            return 0
+        return min(room, LARGEST_CLAIM)
+
+    async def _introduce(self) -> None:
+        """A fresh identity for a server not met before, and the claims whose answer was lost are given back."""
+        if self._answer_lost:
+            await self._return_strays()
+        if self._link.server is None:
+            await self._link.run(self._queries.server())
+        if self._link.server != self._server:
+            if self._server is not None:
+                self.worker_id = uuid7()
+            self._server = self._link.server
+            await self._identify(self.worker_id)
+            self._idle = False
+
+    async def _return_strays(self) -> None:
+        for queue in self._queues:
+            strays = await self._link.run(self._queries.strays(queue, self.worker_id))
+            held = self._roster.held  # asked for after the query: whatever is in flight is in it
+            lost = [(id, n) for id, n in strays if id not in held]
+            if lost:
+                log.info("%s claims whose answer was lost are released", len(lost))
+                outcomes = {str(id): {"attempt": n, "outcome": "released"} for id, n in lost}
+                await self._link.run(
+                    self._queries.stay(queue, self.worker_id, [id for id, _ in lost], json.dumps(outcomes).encode())
+                )
+        self._answer_lost = False
+
+    async def _claim(self, queue: str) -> bool:
+        """One claim; tells whether there may be more."""
+        self._pace.measure(self._roster.finished)
+        limit = self._room()
+        if limit <= 0 or self.stopping:
+            return False
+        marks = self._marks[queue]
+        sent = now()
+        used = marks.current()
+        rows = await self._link.run(
+            self._queries.claim(
+                queue,
+                self.worker_id,
+                limit=limit,
+                lease=self._lease,
+                known=self._known.steps,
+                crash_limits=self._known.crash_limits,
+                marks=used,
+            )
+        )
+        if rows:
+            # RETURNING comes in the order of the heap.
+            rows.sort(key=lambda r: (-r.priority, r.run_at, r.id))
+            self._hand_over(queue, rows, sent)
+        full = len(rows) >= limit
+        if full:
+            marks.learn(rows)
+        else:
+            await self._look_for_unroutable(queue)
+        return full
+
+    def _hand_over(self, queue: str, rows: list[Claimed], sent: float) -> None:
+        steps, worker_id = self._tasks._steps, self.worker_id
+        self._claimed([Attempt(queue, worker_id, row, steps[row.kind, row.step], sent) for row in rows])
+
+    async def _look_for_unroutable(self, queue: str) -> None:
+        """Many tasks that this code does not know would be walked over by every claim: mark where they end."""
+        marks = self._marks[queue]
+        if marks.set or time.monotonic() - self._probed[queue] < MARK_SECONDS:
+            return
+        count, moment = await self._link.run(self._queries.unroutable(queue, self._known.steps))
+        # Asked again soon only if there is something to pass over.
+        self._probed[queue] = time.monotonic() + (0 if count >= MANY_UNROUTABLE else 10)
+        if count >= MANY_UNROUTABLE:
+            marks.skip_to(moment)
+
+    async def _rest(self) -> None:
+        """Nothing to claim: make sure to be woken, then sleep until something is due."""
+        if not self._idle:
+            await self._show_idle(True)
+            return  # the last claim follows
+        delays = [await self._link.run(self._queries.next_due(queue)) for queue in self._queues]
+        soonest = min([d for d in delays if d is not None], default=self._poll)
+        trusted = min(marks.until_scan() for marks in self._marks.values())
+        self.empty = True
+        await self._sleep(min(max(soonest, SHORTEST_SLEEP), self._poll, trusted))
+        self.empty = False
+
+    async def _show_idle(self, idle: bool) -> None:
+        # The flag means "may be idle": cleared lazily, at most once a second.
+        if idle != self._idle and (idle or time.monotonic() - self._idle_written > 1):
+            await self._link.run(self._queries.idle(self.worker_id, idle))
+            self._idle, self._idle_written = idle, time.monotonic()
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,183 @@
+"""Executing one attempt: decode, call the step's code where it belongs, and say what its end means.
+
+The event loop runs `async def` steps, threads run `def` steps, child processes those with
+`executor="process"`. Whatever a step does, an `Outcome` comes back, or None if there is nothing to record.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast._engine.attempt import Attempt, Interruption
+from holdfast._engine.processes import Processes
+from holdfast._engine.threads import Threads, outcome_of
+from holdfast._model.codec import encode_error, simple_error
+from holdfast._model.conclude import outcome_of_error, outcome_of_return
+from holdfast._model.context import Context, current_context
+from holdfast._model.outcome import Advanced, Cancelled, Failed, Outcome, Released
+from holdfast._model.step import Step
+from holdfast._model.tasks import Middleware, Tasks
+
+log = logging.getLogger("holdfast.worker")
+
+
+class Execution:
+    """Executes attempts for one worker."""
+
+    def __init__(self, tasks: Tasks, resources: Mapping[type, object], freed: Callable[[Attempt], None]) -> None:
+        self._tasks = tasks
+        self._resources = resources
+        self._middleware: Sequence[Middleware] = tasks._middleware
+        self._freed = freed
+        self._threads = Threads()
+        self._processes = Processes()
+
+    async def execute(self, attempt: Attempt) -> Outcome | None:
+        """Runs an attempt to its end and gives what to record; None if the lease is lost."""
+        step = attempt.definition
+        try:
+            value = step.decode(attempt.args)
+        except Exception as error:
+            return Failed(encode_error(error), charged=False)
+        try:
+            returned = await self._call(attempt, step, value)
+        except BaseException as error:
+            return self._ended_by(attempt, step, error)
+        if attempt.interruption is Interruption.LOST:
+            return None
+        return self._moves_checked(attempt, outcome_of_return(self._tasks, step, returned))
+
+    async def _call(self, attempt: Attempt, step: Step, value: Any) -> Any:
+        context = attempt.context(self._resources)
+        current_context.set(context)
+        if step.executor == "process":
+            call: Callable[[], Awaitable[Any]] = partial(self._in_process, attempt, step)
+        elif step.is_async:
+            call = partial(_on_loop, step, value, context)
+        else:
+            call = partial(self._in_thread, attempt, step, value, context)
+        for middleware in reversed(self._middleware):
+            call = partial(middleware, context, call)
+        return await call()
+
+    async def _in_thread(self, attempt: Attempt, step: Step, value: Any, context: Context) -> Any:
+        future = self._threads.run(partial(step.call, value, context))
+        try:
+            async with _limit(step):
+                return await outcome_of(future)
+        except BaseException:
+            if not future.done():
+                # A thread cannot be stopped: it is told by ctx.cancelled, and keeps its slot until it ends.
+                attempt.interruption = attempt.interruption or Interruption.CANCEL
+                attempt.lingering = True
+                future.add_done_callback(partial(self._thread_ended, attempt))
+            raise
+
+    def _thread_ended(self, attempt: Attempt, future: "asyncio.Future[Any]") -> None:
+        if not future.cancelled():
+            future.exception()
+        attempt.lingering = False
+        self._freed(attempt)
+
+    async def _in_process(self, attempt: Attempt, step: Step) -> Any:
+        async with _limit(step):
+            return await self._processes.run(step, attempt)
+
+    def _ended_by(self, attempt: Attempt, step: Step, error: BaseException) -> Outcome | None:
+        """What an exception means: an interruption by us, or the step's own doing."""
+        if isinstance(error, asyncio.CancelledError):
+            match attempt.interruption:
+                case Interruption.LOST:
+                    return None
+                case Interruption.CANCEL:
+                    return Cancelled(Interruption.CANCEL.value)
+                case Interruption.STOP | Interruption.CONTACT:
+                    return Released()
+                case None:
+                    pass
+        elif attempt.interruption is Interruption.LOST:
+            return None
+        outcome = outcome_of_error(step, error, attempt.errors)
+        if isinstance(outcome, Failed):
+            log.warning(
+                "%s.%s is parked after attempt %s: %s: %s",
+                attempt.kind,
+                attempt.step,
+                attempt.number,
+                type(error).__name__,
+                _brief(error),
+                extra=fields(attempt),
+            )
+        return outcome
+
+    def _moves_checked(self, attempt: Attempt, outcome: Outcome) -> Outcome:
+        limit = attempt.definition.max_moves
+        if isinstance(outcome, Advanced) and attempt.moves >= limit:
+            return Failed(
+                simple_error(
+                    "TooManyMoves",
+                    f"the task has made {attempt.moves} moves and max_moves is {limit}: does it loop? "
+                    "Raise max_moves if that is meant, then retry it",
+                )
+            )
+        return outcome
+
+    def interrupt(self, attempt: Attempt, why: Interruption) -> None:
+        """Tells a running attempt to end. A lost lease outweighs every other reason."""
+        if attempt.interruption is None or why is Interruption.LOST:
+            attempt.interruption = why
+        if attempt.handle is not None:
+            attempt.handle.cancel()
+
+    async def close(self) -> None:
+        self._threads.close()
+        await self._processes.close()
+
+
+async def _on_loop(step: Step, value: Any, context: Context) -> Any:
+    if step.timeout is None:
+        return await step.call(value, context)
+    async with _limit(step):
+        return await step.call(value, context)
+
+
+class _limit:  # noqa: N801 - reads as a word where it is used
+    """`asyncio.timeout` for a step, with a message that says which limit was passed."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._timeout = asyncio.timeout(step.timeout)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *exception: Any) -> None:
+        try:
+            await self._timeout.__aexit__(*exception)
+        except TimeoutError:
+            if not self._timeout.expired():
+                raise
+            raise TimeoutError(
+                f"{self._step.kind}.{self._step.name} did not end within its timeout of {self._step.timeout:g} s"
+            ) from None
+
+
+def fields(attempt: Attempt) -> dict[str, Any]:
+    """What log records about an attempt carry."""
+    return {
+        "task_id": str(attempt.id),
+        "kind": attempt.kind,
+        "step": attempt.step,
+        "attempt": attempt.number,
+        "queue": attempt.queue,
+        "worker": str(attempt.worker_id),
+    }
+
+
+def _brief(error: BaseException) -> str:
+    try:
+        return str(error)[:300]
+    except Exception:
+        return "(its text cannot be shown)"

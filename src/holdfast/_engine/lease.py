@@ -1,0 +1,167 @@
+"""The beat: renews leases from a thread of its own, with an event loop and a connection of its own.
+
+So neither a blocked event loop, nor a busy interpreter, nor an empty pool can stop it. It renews only what has
+been held for longer than an interval: short tasks are never renewed. Its answers go to the worker's loop:
+which attempts are lost, which are cancelled, whether the worker was asked to stop.
+
+The other way round it watches the worker's loop: a live beat over a dead loop would keep tasks for ever.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from holdfast._db.connection import Link, is_passing
+from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._sql.queries import Queries
+
+log = logging.getLogger("holdfast.worker")
+
+WEDGED_WARNING = 10.0
+WEDGED_END = 300.0
+EXIT_WEDGED = 70
+
+
+@dataclass(slots=True)
+class BeatReport:
+    """What a beat found out."""
+
+    lost: list[Attempt] = field(default_factory=list)
+    cancelled: list[Attempt] = field(default_factory=list)
+    stop_requested: bool = False
+
+
+class Beat:
+    """Renews the leases of one worker."""
+
+    def __init__(
+        self,
+        url: str,
+        queries: Queries,
+        roster: Roster,
+        *,
+        worker_id: Callable[[], UUID],
+        lease: float,
+        interval: float,
+        report: Callable[[BeatReport], None],
+        wedged_after: float = WEDGED_END,
+    ) -> None:
+        self._url = url
+        self._queries = queries
+        self._roster = roster
+        self._worker_id = worker_id
+        self._lease = lease
+        self._interval = interval
+        self._report = report
+        self._wedged_after = wedged_after
+        self._main = asyncio.get_running_loop()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="holdfast-beat", daemon=True)
+        self._warned = False
+        self.accepted_at = now()
+        self.ticked_at = now()
+        self.failing = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Ends the thread, and waits for it a little."""
+        self._end.set()
+        until = now() + 2
+        while self._thread.is_alive() and now() < until:
+            await asyncio.sleep(0.01)
+
+    def tick(self) -> None:
+        """The worker's loop is alive."""
+        self.ticked_at = now()
+
+    @property
+    def overdue(self) -> bool:
+        """No beat was accepted for a lease length, counted from when the last accepted one was sent."""
+        return now() - self.accepted_at > self._lease
+
+    def _serve(self) -> None:
+        asyncio.run(self._beats())
+
+    async def _beats(self) -> None:
+        link = Link(self._url, self._queries, "holdfast beat")
+        failures = 0
+        while not self._end.is_set():
+            self._check_loop()
+            try:
+                sent = now()
+                report = await self._beat(link)
+                self.accepted_at = sent
+                if failures:
+                    log.info("the beat goes on after %s failed tries", failures)
+                failures, self.failing = 0, False
+                self._tell(report)
+                wait = self._interval * random.uniform(0.9, 1.0)  # noqa: S311
+            except Exception as error:
+                failures += 1
+                self.failing = True
+                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "the beat is interrupted: %s", error)
+                if not is_passing(error) and failures == 1:
+                    log.exception("the beat met an error that may not pass by itself")
+                wait = min(self._interval / 3, 0.1 * 2 ** min(failures, 6)) * random.uniform(0.5, 1.0)  # noqa: S311
+            await self._pause(wait)
+        await link.close()
+
+    async def _beat(self, link: Link) -> BeatReport:
+        report = BeatReport()
+        due = now() - self._interval
+        held: dict[tuple[str, UUID], list[Attempt]] = {}
+        for attempt in list(self._roster.held.values()):
+            if attempt.held_since <= due:
+                held.setdefault((attempt.queue, attempt.worker_id), []).append(attempt)
+        for (queue, worker_id), attempts in held.items():
+            await self._renew(link, queue, worker_id, attempts, report)
+        asked = await link.run(self._queries.seen(self._worker_id(), self._roster.stuck))
+        report.stop_requested = bool(asked)
+        return report
+
+    async def _renew(
+        self, link: Link, queue: str, worker_id: UUID, attempts: list[Attempt], report: BeatReport
+    ) -> None:
+        ids = [a.id for a in attempts]
+        lease = timedelta(seconds=self._lease)
+        beaten = {b.id: b for b in await link.run(self._queries.beat(queue, worker_id, ids, lease))}
+        missing = [a for a in attempts if a.id not in beaten]
+        if missing:
+            # Lost, or just locked by our own settle or by somebody's cancel: the row tells.
+            fences = await link.run(self._queries.fences(queue, [a.id for a in missing]))
+            for attempt in missing:
+                fence = fences.get(attempt.id)
+                if fence is None or fence.worker_id != worker_id or fence.attempt < attempt.number:
+                    report.lost.append(attempt)
+        report.cancelled += [a for a in attempts if a.id in beaten and beaten[a.id].cancelled]
+
+    def _tell(self, report: BeatReport) -> None:
+        if report.lost or report.cancelled or report.stop_requested:
+            try:
+                self._main.call_soon_threadsafe(self._report, report)
+            except RuntimeError:
+                self._end.set()
+
+    async def _pause(self, seconds: float) -> None:
+        until = now() + seconds
+        while not self._end.is_set() and (left := until - now()) > 0:
+            await asyncio.sleep(min(left, 0.1))
+
+    def _check_loop(self) -> None:
+        silent = now() - self.ticked_at
+        if silent > self._wedged_after:
+            log.critical(
+                "the event loop has not moved for %.0f s: this process ends, so that others take its tasks over", silent
+            )
+            os._exit(EXIT_WEDGED)
+        if silent > WEDGED_WARNING and not self._warned:
+            log.warning("the event loop is blocked for %.0f s: does an async step call something that blocks?", silent)
+        self._warned = silent > WEDGED_WARNING

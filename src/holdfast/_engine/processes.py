@@ -1,0 +1,185 @@
+"""Child processes for steps with `executor="process"`: each runs one attempt at a time and can be killed.
+
+A child must never go on beside the rerun of its task: it ends when the pipe to its worker closes, and on Linux
+the kernel kills it with its parent. Children are spawned, not forked, so they inherit no connection and no lease.
+The code to run is found by the step's module and name in our own registry, never by something a row says.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from functools import reduce
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from holdfast._engine.attempt import Attempt
+from holdfast._engine.threads import Threads, outcome_of
+from holdfast._model.context import Context, current_context
+from holdfast._model.step import OWNER, Step
+from holdfast.errors import HoldfastError
+
+_SPAWN = multiprocessing.get_context("spawn")
+_PR_SET_PDEATHSIG = 1
+
+
+class ProcessDied(HoldfastError):
+    """The child process that ran a step ended without an answer: killed, out of memory, or by os._exit()."""
+
+
+class _Child:
+    """One child process and the pipe to it."""
+
+    def __init__(self) -> None:
+        ours, theirs = _SPAWN.Pipe()
+        self.pipe: Connection[Any, Any] = ours
+        self.process: SpawnProcess = _SPAWN.Process(
+            target=serve, args=(theirs, os.getpid()), name="holdfast-step", daemon=True
+        )
+        self.process.start()
+        theirs.close()
+
+    def ask(self, request: dict[str, Any]) -> tuple[bool, Any]:
+        try:
+            self.pipe.send(request)
+            return self.pipe.recv()  # type: ignore[no-any-return]
+        except (EOFError, OSError):
+            self.process.join(5)
+            raise ProcessDied(
+                f"the child process that ran this step ended with exit code {self.process.exitcode} and no answer"
+            ) from None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.pipe.close()
+
+
+class Processes:
+    """Child processes, started when needed and used again."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Child] = []
+        self._all: set[_Child] = set()
+        self._threads = Threads()
+
+    async def run(self, step: Step, attempt: Attempt) -> Any:
+        """Runs an attempt in a child; cancelling this kills the child."""
+        child = self._idle.pop() if self._idle else await outcome_of(self._threads.run(_Child))
+        self._all.add(child)
+        request = {
+            "module": step.module,
+            "qualname": step.qualname,
+            "args": attempt.args,
+            "context": {
+                "id": attempt.id,
+                "kind": attempt.kind,
+                "step": step.name,
+                "queue": attempt.queue,
+                "attempt": attempt.number,
+                "errors": attempt.errors,
+                "crashes": attempt.crashes,
+                "moves": attempt.moves,
+                "key": attempt.key,
+                "deadline": attempt.deadline,
+                "headers": attempt._strings(),
+            },
+        }
+        try:
+            ok, answer = await outcome_of(self._threads.run(lambda: child.ask(request)))
+        except BaseException:
+            self._all.discard(child)
+            child.kill()
+            raise
+        self._idle.append(child)
+        if ok:
+            return answer
+        raise answer
+
+    async def close(self) -> None:
+        for child in self._all:
+            child.kill()
+        self._all.clear()
+        self._idle.clear()
+        self._threads.close()
+
+
+class _NoSignals:
+    cancelled = False
+    stopping = False
+
+
+def serve(pipe: "Connection[Any, Any]", parent: int) -> None:
+    """The child's life: runs what it is asked to until the pipe closes."""
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        try:
+            request = pipe.recv()
+        except (EOFError, OSError):
+            return
+        ended = threading.Event()
+        threading.Thread(target=_watch, args=(pipe, parent, ended), daemon=True).start()
+        answer = _run(request)
+        ended.set()
+        try:
+            pipe.send(answer)
+        except (OSError, ValueError):
+            return
+        except Exception as error:
+            pipe.send((False, _portable(error)))
+
+
+def _run(request: dict[str, Any]) -> tuple[bool, Any]:
+    try:
+        step = _find(request["module"], request["qualname"])
+        context = Context(**request["context"], resources={}, signals=_NoSignals())
+        current_context.set(context)
+        return True, step.call(step.decode(request["args"]), context)
+    except BaseException as error:
+        return False, _portable(error)
+
+
+def _find(module: str, qualname: str) -> Step:
+    target = reduce(getattr, qualname.split("."), importlib.import_module(module))
+    step = getattr(target, OWNER, None)
+    if not isinstance(step, Step):
+        raise HoldfastError(
+            f"{module}.{qualname} is not a step in the child process: is it declared at import, by name?"
+        )
+    return step
+
+
+def _portable(error: BaseException) -> BaseException:
+    """An exception that survives the pipe; the traceback travels as a note."""
+    import pickle
+    import traceback
+
+    note = "In the child process:\n" + "".join(traceback.format_exception(error)).rstrip()
+    try:
+        copy: BaseException = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here, by us
+    except Exception:
+        copy = HoldfastError(f"{type(error).__qualname__}: {error}")
+    with contextlib.suppress(Exception):
+        copy.add_note(note)
+    return copy
+
+
+def _watch(pipe: "Connection[Any, Any]", parent: int, ended: threading.Event) -> None:
+    # While a step runs nobody reads the pipe: look for the parent in its place.
+    while not ended.wait(0.5):
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

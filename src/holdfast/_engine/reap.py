@@ -1,0 +1,88 @@
+"""Reaping: tasks whose lease ran out are taken from their lost worker, by every worker, for ever.
+
+A worker reaps only after a lease length of continuous contact with the server: after an outage the others
+get that time to come back and renew, so nobody is charged for it.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from holdfast._db.connection import Link, is_passing
+from holdfast._sql.queries import Queries
+
+log = logging.getLogger("holdfast.worker")
+
+BATCH = 1000
+PARTITIONS_EVERY = 3600.0
+
+
+class Reaper:
+    """Takes expired leases back, and makes partitions ahead."""
+
+    def __init__(
+        self,
+        link: Link,
+        queries: Queries,
+        *,
+        queues: list[str],
+        lease: float,
+        interval: float,
+        found: Callable[[], None],
+    ) -> None:
+        self._link = link
+        self._queries = queries
+        self._queues = queues
+        self._lease = lease
+        self._interval = interval
+        self._found = found
+        self._partitioned = float("-inf")
+
+    async def run(self) -> None:
+        """Reaps for ever; survives every passing error."""
+        failing = False
+        while True:
+            await asyncio.sleep(self._interval * random.uniform(0.7, 1.3))  # noqa: S311
+            try:
+                await self.reap_if_allowed()
+                await self._make_partitions()
+                failing = False
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                log.log(logging.DEBUG if failing else logging.WARNING, "reaping is interrupted: %s", error)
+                failing = True
+
+    async def reap_if_allowed(self) -> None:
+        await self._link.run(self._queries.server())
+        since = self._link.contact_since
+        if since is not None and time.monotonic() - since >= self._lease:
+            await self.reap()
+
+    async def reap(self) -> None:
+        """Takes back every expired lease in this worker's queues."""
+        for queue in self._queues:
+            full = True
+            while full:
+                reaped = await self._link.run(self._queries.reap(queue, BATCH))
+                cancelled = await self._link.run(self._queries.reap_cancelled(queue, BATCH))
+                full = len(reaped) >= BATCH or len(cancelled) >= BATCH
+                for task in reaped:
+                    log.warning(
+                        "%s.%s lost its worker in attempt %s (crash %s): it is %s",
+                        task.kind,
+                        task.step,
+                        task.attempt,
+                        task.crashes,
+                        task.state,
+                        extra={"task_id": str(task.id), "kind": task.kind, "step": task.step, "queue": queue},
+                    )
+                if reaped:
+                    self._found()
+
+    async def _make_partitions(self) -> None:
+        if time.monotonic() - self._partitioned > PARTITIONS_EVERY:
+            await self._link.transact([self._queries.ensure_partitions()], lock_timeout="200ms")
+            self._partitioned = time.monotonic()

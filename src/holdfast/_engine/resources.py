@@ -1,0 +1,36 @@
+"""What steps need, opened once per worker and closed after the last step."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any
+
+from holdfast._model.tasks import Tasks
+from holdfast.errors import ConfigError
+
+
+class Resources:
+    """The opened resources of a worker, by the class they provide."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._opened: dict[type, object] = {}
+
+    async def open(self, tasks: Tasks) -> Mapping[type, object]:
+        """Opens all declared resources, in the order of their declaration."""
+        for resource in tasks._resources:
+            make: Any = resource.make
+            try:
+                if resource.is_async:
+                    opened = await self._stack.enter_async_context(asynccontextmanager(make)())
+                else:
+                    opened = self._stack.enter_context(contextmanager(make)())
+            except Exception as error:
+                await self.close()
+                raise ConfigError(
+                    f"the resource {make.__qualname__} cannot be opened: {type(error).__name__}: {error}"
+                ) from error
+            self._opened[resource.provides] = opened
+        return self._opened
+
+    async def close(self) -> None:
+        await self._stack.aclose()

@@ -1,0 +1,372 @@
+"""Recording how attempts ended, in batches.
+
+Outcomes are collected while the previous flush is in flight, so batches grow with the load and an idle
+worker waits for nobody. A flush is one transaction: one statement per queue and kind of outcome, each fenced.
+What can go wrong with a flush, and what is done about it:
+
+- a row does not come back: its fence is read; intact means it was locked or its task was cancelled, so it
+  goes into the next flush; anything else means the lease was lost: a warning, nothing is overwritten;
+- a row is locked by somebody for long: all others are written, passing over it;
+- a value is refused by the server: the batch is halved until the culprit is found, which is parked with
+  an error that is safe to write;
+- the answer is lost with the connection: the rows and the log are read back, and only what is not there is sent again.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+from uuid import UUID
+
+import msgspec
+
+from holdfast._db.connection import (
+    Link,
+    LockNotAvailable,
+    is_data_error,
+    is_missing_partition,
+    is_passing,
+    is_unknown,
+)
+from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._engine.execution import fields
+from holdfast._model.codec import simple_error
+from holdfast._model.outcome import (
+    Advanced,
+    Cancelled,
+    Failed,
+    Finished,
+    Outcome,
+    Released,
+    Retried,
+    Snoozed,
+)
+from holdfast._model.tasks import Tasks
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+
+log = logging.getLogger("holdfast.worker")
+
+LARGEST_FLUSH = 1000
+LOCK_TIMEOUT = "500ms"
+PRIORITY_SECONDS = 0.2
+
+_encode = msgspec.json.Encoder().encode
+_Times = dict[UUID, datetime | None]
+
+
+@dataclass(slots=True)
+class Ending:
+    """An attempt and how it ended, until that is recorded."""
+
+    attempt: Attempt
+    outcome: Outcome
+    kept: bool = False
+
+
+class Settler:
+    """Records the outcomes of one worker."""
+
+    def __init__(
+        self,
+        link: Link,
+        queries: Queries,
+        tasks: Tasks,
+        roster: Roster,
+        *,
+        lease: float,
+        known: list[str],
+        keeps: Callable[[], bool],
+        recorded: Callable[[Ending, datetime | None], None],
+    ) -> None:
+        self._link = link
+        self._queries = queries
+        self._tasks = tasks
+        self._roster = roster
+        self._lease = timedelta(seconds=lease)
+        self._known = known
+        self._keeps = keeps
+        self._higher: dict[str, tuple[float, int]] = {}
+        self._recorded = recorded
+        self._pending: list[Ending] = []
+        self._unsure: list[Ending] = []
+        self._wake = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    def add(self, attempt: Attempt, outcome: Outcome) -> None:
+        """An attempt has ended: record it with the next flush."""
+        self._pending.append(Ending(attempt, outcome))
+        self._settled.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Flushes for ever; survives every passing error."""
+        failures = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                while self._pending or self._unsure:
+                    await self._flush_some()
+                    if failures:
+                        log.info("outcomes are recorded again after %s failed tries", failures)
+                    failures = 0
+                self._settled.set()
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                failures += 1
+                log.log(
+                    logging.WARNING if failures == 1 else logging.DEBUG,
+                    "recording is interrupted, %s outcomes wait: %s",
+                    len(self._pending) + len(self._unsure),
+                    error,
+                )
+                await asyncio.sleep(min(5.0, 0.05 * 2 ** min(failures, 7)) * random.uniform(0.5, 1.0))  # noqa: S311
+                self._wake.set()
+
+    async def settled(self) -> None:
+        """Waits until everything that has ended is recorded."""
+        await self._settled.wait()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending) + len(self._unsure)
+
+    async def _flush_some(self) -> None:
+        if self._unsure:
+            await self._read_back()
+        batch, self._pending = self._pending[:LARGEST_FLUSH], self._pending[LARGEST_FLUSH:]
+        try:
+            await self._flush(batch)
+        except BaseException as error:
+            # Whatever was not told to be recorded is kept: sent again, or first read back if it may have been.
+            left = [e for e in batch if self._roster.held.get(e.attempt.id) is e.attempt]
+            if is_unknown(error) or isinstance(error, asyncio.CancelledError):
+                for ending in left:
+                    ending.attempt.unsure = True
+                self._unsure += left
+            else:
+                self._pending = left + self._pending
+            raise
+
+    async def _flush(self, batch: list[Ending]) -> None:
+        """Writes a batch; when it cannot be written whole, in parts."""
+        if not batch:
+            return None
+        await self._look_for_higher(batch)
+        groups = self._groups(batch)
+        writes = [self._write(*group) for group in groups]
+        try:
+            answers: list[_Times] = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
+        except LockNotAvailable:
+            answers = [(await self._link.transact([self._queries.skip_locked(write)]))[0] for write in writes]
+        except Exception as error:
+            if is_missing_partition(error):
+                await self._link.run(self._queries.ensure_partitions())
+                return await self._flush(batch)
+            if not is_data_error(error):
+                raise
+            return await self._flush_halves(batch, error)
+        missing: list[Ending] = []
+        for (_, _, _, endings), answer in zip(groups, answers, strict=True):
+            for ending in endings:
+                if ending.attempt.id in answer:
+                    self._tell_recorded(ending, answer[ending.attempt.id])
+                else:
+                    missing.append(ending)
+        if missing:
+            await self._look_after(missing)
+
+    async def _flush_halves(self, batch: list[Ending], error: Exception) -> None:
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            await self._flush(batch[:middle])
+            await self._flush(batch[middle:])
+            return
+        ending = batch[0]
+        code = getattr(error, "sqlstate", None) or ""
+        log.error(
+            "the outcome of %r is refused by the database (%s): it is parked",
+            ending.attempt,
+            code,
+            extra=fields(ending.attempt),
+        )
+        safe = simple_error("RefusedByDatabase", f"the outcome of this attempt could not be stored: SQLSTATE {code}")
+        if ending.outcome == Failed(safe):
+            raise error
+        self._forget_keep(ending)
+        await self._flush([Ending(ending.attempt, Failed(safe))])
+
+    def _groups(self, batch: list[Ending]) -> list[tuple[str, UUID, str, list[Ending]]]:
+        """The batch by queue, worker and statement."""
+        groups: dict[tuple[str, UUID, str], list[Ending]] = {}
+        for ending in batch:
+            attempt = ending.attempt
+            match ending.outcome:
+                case Finished():
+                    statement = "finish"
+                case Advanced(delay=delay, at=at):
+                    self._decide_keep(ending, now_due=not delay and at is None)
+                    statement = "keep" if ending.kept else "advance"
+                case Retried() | Failed() | Snoozed() | Released():
+                    statement = "stay"
+                case Cancelled():
+                    statement = "cancel"
+                case unknown:
+                    assert_never(unknown)
+            groups.setdefault((attempt.queue, attempt.worker_id, statement), []).append(ending)
+        # In one order, so that two workers never wait for each other.
+        return [(*key, sorted(group, key=lambda e: e.attempt.id)) for key, group in sorted(groups.items())]
+
+    def _decide_keep(self, ending: Ending, *, now_due: bool) -> None:
+        self._forget_keep(ending)
+        higher = self._higher.get(ending.attempt.queue, (0.0, -1))[1]
+        if now_due and self._keeps() and higher <= ending.attempt.priority:
+            ending.kept = True
+            self._roster.continuing += 1
+
+    async def _look_for_higher(self, batch: list[Ending]) -> None:
+        """Looks now and then whether more urgent tasks wait: then a move gives its slot up to them."""
+        lowest: dict[str, int] = {}
+        for ending in batch:
+            if isinstance(ending.outcome, Advanced):
+                queue = ending.attempt.queue
+                lowest[queue] = min(ending.attempt.priority, lowest.get(queue, 9))
+        for queue, priority in lowest.items():
+            if priority < 9 and now() - self._higher.get(queue, (0.0, -1))[0] > PRIORITY_SECONDS:
+                found = await self._link.run(self._queries.waiting_priority(queue, priority, self._known))
+                self._higher[queue] = (now(), -1 if found is None else found)
+
+    def _forget_keep(self, ending: Ending) -> None:
+        if ending.kept:
+            ending.kept = False
+            self._roster.continuing -= 1
+
+    def _write(self, queue: str, worker: UUID, statement: str, endings: Sequence[Ending]) -> Query[_Times]:
+        ids = [e.attempt.id for e in endings]
+        outcomes = _encode({str(e.attempt.id): self._values(e) for e in endings})
+        match statement:
+            case "finish":
+                return self._queries.finish(queue, worker, ids, outcomes)
+            case "keep" | "advance":
+                keep = statement == "keep"
+                return self._queries.advance(queue, worker, ids, outcomes, keep=keep, lease=self._lease)
+            case "cancel":
+                return self._queries.cancel(queue, worker, ids, outcomes)
+            case _:
+                return self._queries.stay(queue, worker, ids, outcomes)
+
+    def _values(self, ending: Ending) -> dict[str, Any]:
+        """What a statement needs to know about one ending."""
+        attempt, values = ending.attempt, {"attempt": ending.attempt.number}  # type: tuple[Attempt, dict[str, Any]]
+        match ending.outcome:
+            case Finished(result=result):
+                if result is not None:
+                    values["result"] = msgspec.Raw(result)
+            case Advanced(step=step, args=args, delay=delay, at=at):
+                values |= {
+                    "step": step,
+                    "args": msgspec.Raw(args),
+                    "at": at,
+                    "delay": delay or None,
+                    "old_step": attempt.step,
+                    "old_args": msgspec.Raw(attempt.args),
+                    "claimed_at": attempt.claimed_at,
+                    "max_crashes": self._tasks._steps[attempt.kind, step].max_crashes,
+                }
+            case Retried(error=error, delay=delay):
+                values |= {"outcome": "retried", "error": msgspec.Raw(error), "errors": 1, "delay": delay}
+            case Failed(error=error, charged=charged):
+                values |= {"outcome": "failed", "error": msgspec.Raw(error), "errors": int(charged)}
+            case Snoozed(delay=delay, at=at):
+                values |= {"outcome": "snoozed", "at": at, "delay": delay}
+            case Released(delay=delay):
+                values |= {"outcome": "released", "delay": delay or None}
+            case Cancelled(reason=reason):
+                values["reason"] = reason
+        return values
+
+    async def _look_after(self, missing: list[Ending]) -> None:
+        """Rows that did not come back from a write whose answer we have."""
+        for queue, endings in _by_queue(missing):
+            fences = await self._link.run(self._queries.fences(queue, [e.attempt.id for e in endings]))
+            again = []
+            for ending in endings:
+                attempt = ending.attempt
+                fence = fences.get(attempt.id)
+                if fence is None or fence.worker_id != attempt.worker_id or fence.attempt != attempt.number:
+                    self._tell_lost(ending)
+                else:
+                    self._forget_keep(ending)
+                    if fence.cancelled and not isinstance(ending.outcome, Finished):
+                        ending.outcome = Cancelled("")
+                    again.append(ending)
+            if again:
+                self._pending += again
+                if all(not isinstance(e.outcome, Cancelled) for e in again):
+                    # Locked by somebody: leave them a moment.
+                    await asyncio.sleep(0.1)
+
+    async def _read_back(self) -> None:
+        """After a lost answer: find out what was recorded, and send only the rest again."""
+        unsure, self._unsure = self._unsure, []
+        try:
+            for queue, endings in _by_queue(unsure):
+                ids = [e.attempt.id for e in endings]
+                fences = await self._link.run(self._queries.fences(queue, ids))
+                logged = {(r.id, r.attempt): r.outcome for r in await self._link.run(self._queries.recorded(ids))}
+                for ending in endings:
+                    attempt = ending.attempt
+                    fence = fences.get(attempt.id)
+                    mine = fence is not None and fence.worker_id == attempt.worker_id
+                    attempt.unsure = False
+                    if mine and fence is not None and fence.attempt == attempt.number:
+                        self._forget_keep(ending)
+                        self._pending.append(ending)
+                    elif logged.get((attempt.id, attempt.number), "lost") == "lost":
+                        self._tell_lost(ending)
+                    else:
+                        if ending.kept and not (mine and fence is not None and fence.attempt == attempt.number + 1):
+                            self._forget_keep(ending)
+                        self._tell_recorded(ending, fence.claimed_at if fence else None)
+                    unsure.remove(ending)
+        except BaseException:
+            self._unsure = unsure
+            raise
+
+    def _tell_recorded(self, ending: Ending, claimed_at: datetime | None) -> None:
+        if ending.kept:
+            self._roster.continuing -= 1
+        self._roster.forget(ending.attempt)
+        self._recorded(ending, claimed_at)
+
+    def _tell_lost(self, ending: Ending) -> None:
+        self._forget_keep(ending)
+        self._roster.forget(ending.attempt)
+        log.warning(
+            "the lease of %s.%s was lost before the end of attempt %s was recorded: its outcome (%s) is dropped",
+            ending.attempt.kind,
+            ending.attempt.step,
+            ending.attempt.number,
+            type(ending.outcome).__name__.lower(),
+            extra=fields(ending.attempt),
+        )
+
+
+def continued(ending: Ending, tasks: Tasks, claimed_at: datetime) -> Attempt:
+    """The attempt that follows a kept move."""
+    assert isinstance(ending.outcome, Advanced)  # noqa: S101 - only moves are kept
+    step = ending.outcome.step
+    return ending.attempt.next(ending.outcome, tasks._steps[ending.attempt.kind, step], claimed_at, now())
+
+
+def _by_queue(endings: list[Ending]) -> list[tuple[str, list[Ending]]]:
+    queues: dict[str, list[Ending]] = {}
+    for ending in endings:
+        queues.setdefault(ending.attempt.queue, []).append(ending)
+    return list(queues.items())

@@ -1,0 +1,500 @@
+"""A worker: claims tasks, executes their steps, records how they ended, renews its leases, reaps lost ones.
+
+    claimer ──► roster ──► execution ──► settler ──► (kept moves go back to the roster)
+                  ▲ beat (its own thread) renews what the roster holds; reaper takes from lost workers
+
+Each loop has its own connection. Passing trouble with the database never ends a worker; an error that will not
+pass, or the death of any loop, ends it at once: a half-dead worker would keep tasks that nobody executes.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from holdfast._db.connection import Link, explained, is_passing
+from holdfast._db.listen import Listener
+from holdfast._db.migrate import check_version
+from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
+from holdfast._engine.claim import Claimer, Known
+from holdfast._engine.execution import Execution, fields
+from holdfast._engine.lease import Beat, BeatReport
+from holdfast._engine.reap import Reaper
+from holdfast._engine.resources import Resources
+from holdfast._engine.settle import Ending, Settler, continued
+from holdfast._model.duration import Duration, seconds
+from holdfast._model.graph import edges
+from holdfast._model.names import check_queue
+from holdfast._model.outcome import Cancelled, Finished, Released
+from holdfast._model.tasks import Tasks
+from holdfast._sql.queries import queries as queries_of
+from holdfast._sql.query import Query
+from holdfast.errors import ConfigError, HoldfastError
+
+log = logging.getLogger("holdfast.worker")
+
+LAST_FLUSH = 10.0
+"""Seconds a stopping worker tries to record its last outcomes: it must end even when the database is away."""
+FIRST_CONTACT = 30.0
+"""Seconds a starting worker waits for a database that cannot be reached."""
+LAST_WORDS = 5.0
+"""Seconds that interrupted steps have to clean up."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker works. Times are in seconds; checked here, whatever way they came."""
+
+    queues: tuple[str, ...] = ("default",)
+    concurrency: int = 10
+    lease: float = 30.0
+    beat: float = 10.0
+    poll: float = 1.0
+    reap: float = 5.0
+    grace: float = 30.0
+    name: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        queues: str | Sequence[str] = "default",
+        concurrency: int = 10,
+        lease: Duration = 30,
+        beat: Duration | None = None,
+        poll: Duration = 1,
+        reap: Duration = 5,
+        grace: Duration = 30,
+        name: str = "",
+    ) -> "WorkerSettings":
+        """Settings as people give them, or a clear error."""
+        names = [q.strip() for q in queues.split(",")] if isinstance(queues, str) else list(queues)
+        if not names:
+            raise ConfigError("a worker needs at least one queue")
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise ConfigError(f"concurrency must be an int of at least 1, not {concurrency!r}")
+        length = seconds(lease, "lease")
+        # Unless chosen, the beat follows the lease.
+        every = min(10.0, length / 3) if beat is None else seconds(beat, "beat")
+        if length <= 0 or every <= 0:
+            raise ConfigError(f"lease ({length:g} s) and beat ({every:g} s) must be longer than nothing")
+        if every > length / 3 + 1e-9:
+            raise ConfigError(
+                f"a beat every {every:g} s is too seldom for a lease of {length:g} s: give at most a third, {length / 3:g} s"
+            )
+        times = {"poll": seconds(poll, "poll"), "reap": seconds(reap, "reap")}
+        for what, value in times.items():
+            if value <= 0:
+                raise ConfigError(f"{what} must be longer than nothing")
+        return cls(
+            queues=tuple(dict.fromkeys(check_queue(q) for q in names)),
+            concurrency=concurrency,
+            lease=length,
+            beat=every,
+            grace=seconds(grace, "grace"),
+            name=name,
+            **times,
+        )
+
+
+class Worker:
+    """One worker. `run()` lives until it is stopped, or until something happens that will not pass."""
+
+    def __init__(
+        self, tasks: Tasks, url: str, settings: WorkerSettings, *, schema: str = "holdfast", version: str = ""
+    ) -> None:
+        self._tasks = tasks
+        self._url = url
+        self._settings = settings
+        self._queries = queries_of(schema)
+        self._schema = schema
+        self._version = version
+        self._flag = StopFlag()
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._identities: list[UUID] = []
+        self.started = asyncio.Event()
+        self.roster = Roster(settings.concurrency)
+
+        def link(name: str) -> Link:
+            return Link(url, self._queries, f"holdfast {name}")
+
+        self._links = {name: link(name) for name in ("claim", "settle", "reap")}
+        known = Known.of(tasks)
+        self._known = known
+        self.claimer = Claimer(
+            self._links["claim"],
+            self._queries,
+            tasks,
+            self.roster,
+            queues=list(settings.queues),
+            lease=settings.lease,
+            poll=settings.poll,
+            claimed=self._on_claimed,
+            identify=self._introduce,
+        )
+        self.settler = Settler(
+            self._links["settle"],
+            self._queries,
+            tasks,
+            self.roster,
+            lease=settings.lease,
+            known=known.steps,
+            keeps=lambda: not self._flag.stopping,
+            recorded=self._on_recorded,
+        )
+        self.reaper = Reaper(
+            self._links["reap"],
+            self._queries,
+            queues=list(settings.queues),
+            lease=settings.lease,
+            interval=settings.reap,
+            found=self.claimer.wake,
+        )
+        self.listener = Listener(url, schema, self._heard)
+
+    # --- life
+
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Works until stopped; with `until_idle`, until nothing that this worker knows is due."""
+        self._refuse_unsupported()
+        resources = Resources()
+        opened = await resources.open(self._tasks)
+        self.execution = Execution(self._tasks, opened, self._slot_freed)
+        self.beat = Beat(
+            self._url,
+            self._queries,
+            self.roster,
+            worker_id=lambda: self.claimer.worker_id,
+            lease=self._settings.lease,
+            interval=self._settings.beat,
+            report=self._on_beat,
+        )
+        loops: list[asyncio.Task[None]] = []
+        try:
+            await self._first_contact()
+            self.beat.start()
+            claiming = asyncio.create_task(self.claimer.run(), name="holdfast claim")
+            loops = [
+                claiming,
+                asyncio.create_task(self.settler.run(), name="holdfast settle"),
+                asyncio.create_task(self.reaper.run(), name="holdfast reap"),
+                asyncio.create_task(self.listener.run(), name="holdfast listen"),
+                asyncio.create_task(self._tick(), name="holdfast tick"),
+            ]
+            if until_idle:
+                loops.append(asyncio.create_task(self._stop_when_idle(), name="holdfast idle"))
+            self.started.set()
+            await self._until_stop_or_death(loops)
+            await self._wind_down(claiming)
+        except Exception as error:
+            raise explained(error, self._schema) or error from error
+        finally:
+            self._flag.stopping = True
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            await self._abandon()
+            await self.beat.stop()
+            await self.execution.close()
+            await resources.close()
+            for link in self._links.values():
+                with suppress(Exception):
+                    await link.close()
+
+    async def _abandon(self) -> None:
+        """Nothing of ours may go on after the worker: what still runs here is interrupted and its leases run out."""
+        handles = [a.handle for a in self.roster.held.values() if a.handle is not None]
+        for attempt in self.roster.held.values():
+            self.execution.interrupt(attempt, Interruption.LOST)
+        if handles:
+            await asyncio.wait(handles, timeout=1)
+
+    def stop(self) -> None:
+        """Asks the worker to stop; asked a second time, it stops at once."""
+        if self._stop.is_set():
+            self._stop_now.set()
+        self._stop.set()
+
+    async def _first_contact(self) -> None:
+        """Fails clearly if the database cannot be used: at once if waiting would not help, else after a while."""
+        until = now() + FIRST_CONTACT
+        waited = False
+        while True:
+            try:
+                check_version(await self._links["settle"].run(self._queries.schema_version()), self._schema)
+                await self._links["settle"].run(self._queries.ensure_partitions())
+                break
+            except Exception as error:
+                if not is_passing(error) or now() > until:
+                    raise
+                log.log(logging.DEBUG if waited else logging.WARNING, "waiting for the database: %s", error)
+                waited = True
+                await asyncio.sleep(0.5)
+        for name in {kind for kind, _ in self._tasks._steps}:
+            await self._declare(name)
+
+    async def _declare(self, name: str) -> None:
+        kind = self._tasks._kinds.get(name)
+        steps = {s.name: s for (k, _), s in self._tasks._steps.items() if k == name and s.kind == name}
+        if kind is None or not steps:
+            return  # an old name
+        graph = {step: sorted({e.step for e in followers}) for step, followers in edges(self._tasks, name).items()}
+        first = next(iter(steps.values()))
+        await self._links["settle"].run(
+            self._queries.declare_kind(
+                name, first.queue, first.priority, first.name if len(steps) == 1 else None, msgspec.json.encode(graph)
+            )
+        )
+
+    async def _introduce(self, worker_id: UUID) -> None:
+        """Writes the worker's row; again under a new identity when the server changed."""
+        link = self._links["claim"]
+        for former in self._identities:
+            await link.run(self._queries.stopped(former))
+        host = socket.gethostname()
+        await link.run(
+            self._queries.register(
+                worker_id,
+                name=self._settings.name or f"{host}:{os.getpid()}",
+                host=host,
+                pid=os.getpid(),
+                version=self._version,
+                queues=list(self._settings.queues),
+                steps=self._known.steps,
+                slots=self._settings.concurrency,
+            )
+        )
+        self._identities.append(worker_id)
+        log.info(
+            "worker %s serves %s with %s slots", worker_id, ", ".join(self._settings.queues), self._settings.concurrency
+        )
+
+    async def _until_stop_or_death(self, loops: list[asyncio.Task[None]]) -> None:
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            done, _ = await asyncio.wait([stop, *loops], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+        for ended in done - {stop}:
+            ended.result()
+            if not self._stop.is_set():
+                raise HoldfastError(f"the loop {ended.get_name()!r} ended: the worker cannot go on")
+
+    async def _tick(self) -> None:
+        """Shows the beat that this loop lives, and sees that the beat does."""
+        while True:
+            self.beat.tick()
+            overdue = self.beat.overdue
+            self.claimer.healthy = not self.beat.failing and not overdue
+            if overdue:
+                # Somebody may have taken over what we hold: stop working on it; the fence decides later.
+                for attempt in list(self.roster.held.values()):
+                    if attempt.handle is not None and attempt.interruption is None:
+                        log.warning(
+                            "no beat was accepted for a lease length: %r is interrupted", attempt, extra=fields(attempt)
+                        )
+                        self.execution.interrupt(attempt, Interruption.CONTACT)
+            await asyncio.sleep(min(0.5, self._settings.beat / 4))
+
+    async def _stop_when_idle(self) -> None:
+        while True:
+            if self.claimer.empty and not self.roster.held and not self.settler.waiting:
+                due = [
+                    await self._links["reap"].run(self._queries.due(q, self._known.steps))
+                    for q in self._settings.queues
+                ]
+                if not any(due) and not self.roster.held:
+                    self.stop()
+                    return
+            await asyncio.sleep(0.005)
+
+    # --- stopping
+
+    async def _wind_down(self, claiming: "asyncio.Task[None]") -> None:
+        """No more claims, finish what runs within the grace time, give the rest back uncharged."""
+        self._flag.stopping = True
+        self.claimer.stopping = True
+        self.claimer.wake()
+        telling = asyncio.create_task(self._tell(self._queries.stopping))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS):
+                await claiming
+        self._release_unstarted()
+        await self._wait_until_done(self._settings.grace)
+        for attempt in list(self.roster.held.values()):
+            if attempt.handle is not None:
+                self.execution.interrupt(attempt, Interruption.STOP)
+        await self._wait_until_done(LAST_WORDS, at_once=True)
+        for attempt in list(self.roster.held.values()):
+            if attempt.handle is not None:
+                # It does not end: its outcome will be dropped.
+                attempt.interruption = Interruption.LOST
+                self.settler.add(attempt, Released())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_FLUSH):
+                await self.settler.settled()
+                await telling
+                await self._tell(self._queries.stopped)
+        telling.cancel()
+        if self.settler.waiting:
+            log.warning("%s outcomes could not be recorded: their leases will run out", self.settler.waiting)
+
+    def _release_unstarted(self) -> None:
+        while self.roster.ready:
+            self.settler.add(self.roster.ready.popleft(), Released())
+
+    async def _wait_until_done(self, limit: float, *, at_once: bool = False) -> None:
+        """Waits until no step is being executed, for a limited time; a second stop ends the wait."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while any(a.handle is not None for a in self.roster.held.values()):
+                    if self._stop_now.is_set() and not at_once:
+                        return
+                    await asyncio.sleep(0.01)
+                    self._release_unstarted()
+
+    async def _tell(self, query: Callable[[UUID], Query[None]]) -> None:
+        """Says something about this worker; information only, so trouble is passed over."""
+        for identity in self._identities[-1:]:
+            with suppress(Exception):
+                await self._links["reap"].run(query(identity))
+
+    # --- executing
+
+    def _on_claimed(self, attempts: list[Attempt]) -> None:
+        """New attempts wait for a slot, unless this very process still executes an earlier one of the same task."""
+        roster = self.roster
+        if roster.held.keys() & {a.id for a in attempts} or roster.lingering:
+            attempts = [a for a in attempts if not self._still_executing(a)]
+        roster.put(attempts)
+        self._dispatch()
+
+    def _still_executing(self, attempt: Attempt) -> bool:
+        former = self.roster.held.get(attempt.id)
+        if former is not None:
+            self._lose(former)
+        if former is None and attempt.id not in self.roster.lingering:
+            return False
+        self.roster.held[attempt.id] = attempt
+        self.settler.add(attempt, Released(delay=self._settings.poll))
+        return True
+
+    def _dispatch(self) -> None:
+        """Starts attempts while there are slots."""
+        roster = self.roster
+        while roster.ready and roster.busy < roster.slots:
+            attempt = roster.ready.popleft()
+            roster.busy += 1
+            attempt.stop_flag = self._flag
+            attempt.handle = asyncio.create_task(self._attend(attempt))
+
+    async def _attend(self, attempt: Attempt) -> None:
+        """One attempt, from its start to the settler."""
+        outcome = await self.execution.execute(attempt)
+        attempt.handle = None
+        roster = self.roster
+        roster.finished += 1
+        if outcome is None:
+            roster.forget(attempt)
+        elif roster.held.get(attempt.id) is attempt:
+            self.settler.add(attempt, outcome)
+        if attempt.lingering:
+            roster.lingering[attempt.id] = attempt
+            log.warning(
+                "%s.%s goes on in its thread after its attempt %s ended: it keeps its slot until it ends",
+                attempt.kind,
+                attempt.step,
+                attempt.number,
+                extra=fields(attempt),
+            )
+            return
+        self._slot_freed(attempt)
+
+    def _slot_freed(self, attempt: Attempt) -> None:
+        self.roster.busy -= 1
+        self.roster.lingering.pop(attempt.id, None)
+        if self._flag.stopping:
+            self._release_unstarted()
+        else:
+            self._dispatch()
+        self.claimer.wake()
+
+    def _on_recorded(self, ending: Ending, claimed_at: datetime | None) -> None:
+        """What follows a recorded outcome."""
+        if ending.kept and claimed_at is not None:
+            attempt = continued(ending, self._tasks, claimed_at)
+            self.roster.put_first(attempt)
+            if self._flag.stopping:
+                self._release_unstarted()
+            else:
+                self._dispatch()
+        elif not isinstance(ending.outcome, (Finished, Cancelled)):
+            # Something may be due sooner than we meant to look.
+            self.claimer.wake()
+
+    # --- what others say
+
+    def _on_beat(self, report: BeatReport) -> None:
+        for attempt in report.lost:
+            if self.roster.held.get(attempt.id) is attempt:
+                self._lose(attempt)
+        for attempt in report.cancelled:
+            self._cancel(attempt)
+        if report.stop_requested and not self._stop.is_set():
+            log.info("asked to stop")
+            self.stop()
+
+    def _lose(self, attempt: Attempt) -> None:
+        log.warning(
+            "the lease of %s.%s is lost: attempt %s is interrupted and its outcome dropped",
+            attempt.kind,
+            attempt.step,
+            attempt.number,
+            extra=fields(attempt),
+        )
+        self.roster.forget(attempt)
+        with suppress(ValueError):
+            self.roster.ready.remove(attempt)
+        self.execution.interrupt(attempt, Interruption.LOST)
+
+    def _cancel(self, attempt: Attempt) -> None:
+        if self.roster.held.get(attempt.id) is not attempt:
+            return
+        if attempt.handle is not None:
+            self.execution.interrupt(attempt, Interruption.CANCEL)
+        elif attempt in self.roster.ready:
+            self.roster.ready.remove(attempt)
+            self.settler.add(attempt, Cancelled(""))
+
+    def _heard(self, payload: str) -> None:
+        """A notification: a hint, so anything that is not understood is passed over."""
+        word, _, rest = payload.partition(" ")
+        if word == "queue" and (rest == "*" or rest in self._settings.queues):
+            self.claimer.wake()
+        elif word == "cancel":
+            with suppress(ValueError):
+                attempt = self.roster.held.get(UUID(rest))
+                if attempt is not None:
+                    self._cancel(attempt)
+        elif word == "stop":
+            asyncio.get_running_loop().create_task(self._look_whether_to_stop())
+
+    async def _look_whether_to_stop(self) -> None:
+        with suppress(Exception):
+            if await self._links["reap"].run(self._queries.seen(self.claimer.worker_id, self.roster.stuck)):
+                self._on_beat(BeatReport(stop_requested=True))
+
+    def _refuse_unsupported(self) -> None:
+        for step in self._tasks._steps.values():
+            if step.transactional:
+                raise ConfigError(
+                    f"{step.kind}.{step.name}: transactional=True is not supported by this version of Holdfast"
+                )

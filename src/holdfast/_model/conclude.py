@@ -1,0 +1,129 @@
+"""What the ending of a step means: the whole state machine of a task, in two functions that never raise.
+
+Returned = where the task goes; raised = why it does not.
+"""
+
+import inspect
+from typing import Any
+
+from holdfast._model.call import step_of_class
+from holdfast._model.codec import encode_error, encode_result, simple_error
+from holdfast._model.outcome import (
+    SHORTEST_SNOOZE,
+    Advanced,
+    Cancel,
+    Cancelled,
+    Done,
+    Fail,
+    Failed,
+    Finished,
+    Later,
+    Outcome,
+    Retried,
+    Snooze,
+    Snoozed,
+)
+from holdfast._model.retry import next_delay
+from holdfast._model.step import FunctionStep, Step
+from holdfast._model.tasks import Tasks
+from holdfast._model.text import safe_text
+from holdfast.errors import EncodeError
+
+
+def outcome_of_return(tasks: Tasks, step: Step, returned: Any) -> Outcome:
+    """What is recorded after `step` returned `returned`."""
+    try:
+        match returned:
+            case None | Done(result=None):
+                return Finished(None)
+            case Done(result=result):
+                return Finished(encode_result(result))
+            case Later(step=next_step, delay=delay, at=at):
+                return _move(tasks, step, next_step, delay, at)
+            case Fail() | Snooze() | Cancel():
+                return _refused(step, f"it returned {_word(returned)}: raise it instead")
+            case _ if step_of_class(type(returned)) is not None:
+                return _move(tasks, step, returned)
+            case _ if isinstance(step, FunctionStep) and not inspect.isawaitable(returned):
+                return Finished(encode_result(returned))
+            case _:
+                return _refused(step, _why_no_ending(returned))
+    except EncodeError as error:
+        return Failed(simple_error("holdfast.errors.EncodeError", f"{step.kind}.{step.name}: {error}"))
+    except Exception as error:  # a returned value of a stranger's class may do anything
+        return Failed(encode_error(error))
+
+
+def outcome_of_error(step: Step, error: BaseException, errors: int) -> Outcome:
+    """What is recorded after `step` raised `error`; `errors` is how many errors this visit had before."""
+    try:
+        match _only_member(error):
+            case Fail():
+                return Failed(encode_error(error))
+            case Snooze(delay=delay, at=at):
+                return Snoozed(max(delay, SHORTEST_SNOOZE), at)
+            case Cancel(reason=reason):
+                return Cancelled(safe_text(str(reason)))
+            case TypeError() as mistake if str(mistake) == "exceptions must derive from BaseException":
+                return _refused(
+                    step, "it raised what is no exception: return Done(...) or Later(...) instead"
+                )
+            case said:
+                wait = next_delay(step.retry, said, errors)
+                return Failed(encode_error(error)) if wait is None else Retried(encode_error(error), wait)
+    except Exception:  # the error itself is broken: say so, and let a person look
+        return Failed(encode_error(error))
+
+
+def _move(tasks: Tasks, step: Step, value: Any, delay: float = 0.0, at: Any = None) -> Outcome:
+    next_step = tasks._step_of(value)
+    if isinstance(step, FunctionStep):
+        return _refused(
+            step, f"it returned {_word(value)}, but a function has no next step: use app.kind(...)"
+        )
+    if next_step is None or next_step.kind != step.kind:
+        return _refused(step, _why_no_step(step, value))
+    return Advanced(next_step.name, next_step.encode(value), delay, at)
+
+
+def _only_member(error: BaseException) -> BaseException:
+    """What a step said from inside a TaskGroup: the one exception in the group, if it is only one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _refused(step: Step, why: str) -> Failed:
+    return Failed(simple_error("holdfast.errors.DeclarationError", f"{step.kind}.{step.name}: {why}"))
+
+
+def _why_no_step(step: Step, value: Any) -> str:
+    if isinstance(value, type):
+        return f"it returned the class {value.__name__}: return a value of it, {value.__name__}(...)"
+    owner = step_of_class(type(value))
+    if owner is not None:
+        return (
+            f"it returned {_word(value)}, a step of {owner.kind}: a task stays in its kind; enqueue that one"
+        )
+    return (
+        f"it returned {_word(value)}, which is not a step of {step.kind}: declare it with @{step.kind}.step"
+    )
+
+
+def _why_no_ending(value: Any) -> str:
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()  # or Python warns that it was never awaited
+        return "it returned something to be awaited: write async def, and await it"
+    if isinstance(value, type):
+        return f"it returned the class {value.__name__}: return a value of it, {value.__name__}(...)"
+    if isinstance(value, BaseException):
+        return f"it returned the exception {_word(value)}: raise it instead"
+    return (
+        f"it returned {_word(value)}, which is not a step: return a step, Later(step, ...), "
+        "Done(result) or None"
+    )
+
+
+def _word(value: object) -> str:
+    return f"{type(value).__name__}(...)"

@@ -1,0 +1,114 @@
+"""Functions as tasks: a kind whose only step is `main`."""
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, cast, overload
+
+from typing_extensions import TypeVar
+
+from holdfast._model import hints
+from holdfast._model.call import Call, PreparedCall
+from holdfast._model.context import Context
+from holdfast._model.reference import Ref
+from holdfast._model.step import OWNER, FunctionStep
+
+if TYPE_CHECKING:
+    from holdfast._model.tasks import Tasks
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Function(Generic[P, R]):
+    """A function declared with `@app.task`. Called, it just runs; enqueued, it becomes a task."""
+
+    name: str
+
+    def __init__(self, tasks: "Tasks", step: FunctionStep) -> None:
+        functools.update_wrapper(cast("Callable[..., Any]", self), step.target)
+        setattr(self, OWNER, step)  # a child process finds the step by the function's name
+        self.name = step.kind
+        self._tasks = tasks
+        self._step = step
+        self._function: Callable[..., Any] = step.target
+        parameters = hints.signature(step.target).parameters.values()
+        wanted = list(parameters)[step.takes_ctx :]
+        self._positional = [each.name for each in wanted if each.kind is each.POSITIONAL_OR_KEYWORD]
+        self._names = frozenset(each.name for each in wanted)
+        self._required = frozenset(each.name for each in wanted if each.default is each.empty)
+        self._signature = hints.signature(step.target).replace(parameters=wanted)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """This function with its arguments, to be enqueued. Wrong arguments raise TypeError, as in a call."""
+        step = self._step
+        encoded = step.encode(self._by_name(args, kwargs))
+        return Call(
+            PreparedCall(step.kind, step.name, step.queue, step.priority, encoded, step.decode_result)
+        )
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
+        """Enqueue this function with these arguments in the App it belongs to."""
+        return await self._tasks._app().enqueue(self.bind(*args, **kwargs))
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        given = dict(zip(self._positional, args, strict=False))
+        fits = (
+            len(args) <= len(self._positional)
+            and self._names >= kwargs.keys()
+            and not given.keys() & kwargs.keys()
+        )
+        given.update(kwargs)
+        if not (fits and given.keys() >= self._required):
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{self.name}: {error}") from None
+        return given
+
+    def __repr__(self) -> str:
+        return f"<Function {self.name}>"
+
+
+class SyncFunction(Function[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self._function(*args, **kwargs)
+        return result
+
+
+class SyncContextFunction(Function[P, R]):
+    def __call__(self, ctx: Context, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self._function(ctx, *args, **kwargs)
+        return result
+
+
+class AsyncFunction(Function[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        coroutine: Coroutine[Any, Any, R] = self._function(*args, **kwargs)
+        return coroutine
+
+
+class AsyncContextFunction(Function[P, R]):
+    def __call__(self, ctx: Context, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        coroutine: Coroutine[Any, Any, R] = self._function(ctx, *args, **kwargs)
+        return coroutine
+
+
+class Declare(Protocol):
+    """What `@app.task(...)` with options returns: the decorator itself."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, f: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncContextFunction[P, R]: ...
+    @overload
+    def __call__(self, f: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFunction[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, f: Callable[Concatenate[Context, P], R], /) -> SyncContextFunction[P, R]: ...
+    @overload
+    def __call__(self, f: Callable[P, R], /) -> SyncFunction[P, R]: ...
+
+
+def function_class(*, is_async: bool, takes_ctx: bool) -> type[Function[Any, Any]]:
+    if is_async:
+        return AsyncContextFunction if takes_ctx else AsyncFunction
+    return SyncContextFunction if takes_ctx else SyncFunction

@@ -1,0 +1,115 @@
+"""Which step can follow which, read from the return annotations of `run`.
+
+Annotations may name classes that exist only for type checkers or are defined later: the kind's own steps are
+known by their class names wherever they live. A name that stays unknown is an edge to `?` and a warning.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Never, NoReturn, Union, get_args, get_origin
+
+from holdfast._model import hints
+from holdfast._model.call import step_of_class
+from holdfast._model.outcome import Done, Later
+from holdfast._model.step import MAIN, FunctionStep, Step
+from holdfast._model.tasks import Tasks
+
+END = "end"
+UNKNOWN = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A possible move: to a step, to `end`, or to `?`; `delayed` if it goes through `Later`."""
+
+    step: str
+    delayed: bool = False
+
+
+def edges(tasks: Tasks, kind: str, warnings: list[str] | None = None) -> dict[str, list[Edge]]:
+    """The edges out of each step of `kind`, in the order they are written. Warnings go to the list given."""
+    noted: list[str] = [] if warnings is None else warnings
+    steps = {step.name: step for step in tasks._steps.values() if step.kind == kind}
+    if any(isinstance(step, FunctionStep) for step in steps.values()):
+        return {MAIN: [Edge(END)]}
+    classes = {step.target.__name__: step.target for step in steps.values()}
+    return {name: _edges_of(step, classes, noted) for name, step in steps.items()}
+
+
+def _edges_of(step: Step, classes: Mapping[str, type], warnings: list[str]) -> list[Edge]:
+    found: list[Edge] = []
+    for hint, delayed in _endings(_return_hint(step, classes, warnings)):
+        edge = _edge(step, hint, delayed, warnings)
+        if edge is not None and edge not in found:
+            found.append(edge)
+    return found
+
+
+def _edge(step: Step, hint: Any, delayed: bool, warnings: list[str]) -> Edge | None:
+    if hint is Never or hint is NoReturn:  # it always raises
+        return None
+    if hint is None or hint is NoneType or hint is Done or get_origin(hint) is Done:
+        return Edge(END)
+    follower = step_of_class(hint) if isinstance(hint, type) else None
+    if follower is not None and follower.kind == step.kind:
+        return Edge(follower.name, delayed)
+    shown = getattr(hint, "__name__", str(hint))
+    warnings.append(
+        f"{step.kind}.{step.name}: its return annotation names {shown}, which is no step of {step.kind}"
+    )
+    return Edge(UNKNOWN, delayed)
+
+
+def _endings(hint: Any, delayed: bool = False) -> Iterator[tuple[Any, bool]]:
+    """The members of unions, of `Later[...]` and of type aliases, one by one."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Union or origin is UnionType:
+        for each in arguments:
+            yield from _endings(each, delayed)
+    elif origin is Annotated:
+        yield from _endings(arguments[0], delayed)
+    elif origin is Later:
+        yield from _endings(arguments[0], True)
+    elif hasattr(hint, "__value__"):  # type X = ...
+        yield from _endings(hint.__value__, delayed)
+    else:
+        yield hint, delayed
+
+
+def _return_hint(step: Step, classes: Mapping[str, type], warnings: list[str]) -> Any:
+    run = step.target.run
+    annotation = hints.signature(run).return_annotation
+    if annotation is hints.EMPTY:
+        warnings.append(
+            f"{step.kind}.{step.name}: run has no return annotation, so what follows it is not known"
+        )
+        return _unknown(UNKNOWN, {})
+    names = hints.namespace(run)
+    # what the module itself calls by a name comes first
+    extra: dict[str, Any] = {name: cls for name, cls in classes.items() if name not in names}
+    for _ in range(100):
+        try:
+            return hints.resolve(annotation, names, extra)
+        except NameError as error:
+            if error.name is None or error.name in extra:
+                break
+            extra[error.name] = _unknown(error.name, classes)
+        except Exception:
+            break
+    return _unknown(str(annotation), {})
+
+
+def _unknown(name: str, classes: Mapping[str, type]) -> type:
+    """A stand-in for a name that exists only for type checkers. As a module, it holds the kind's steps."""
+
+    class Stranger(type):
+        def __getattr__(cls, attribute: str) -> Any:
+            if attribute.startswith("__"):
+                raise AttributeError(attribute)
+            return classes.get(attribute) or _unknown(f"{name}.{attribute}", classes)
+
+        def __getitem__(cls, _: Any) -> Any:
+            return cls
+
+    return Stranger(name, (), {})

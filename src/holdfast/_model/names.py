@@ -1,0 +1,111 @@
+"""The names that are allowed, checked at the door, and the ids of tasks."""
+
+import os
+import re
+import threading
+import time
+from uuid import UUID
+
+from holdfast.errors import ConfigError
+
+_QUEUE = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,62}", re.ASCII)
+_KIND = re.compile(r"[a-z][a-z0-9_-]{0,62}", re.ASCII)
+_STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+_QUEUE_RULE = "lower-case letters, digits and _ . - are allowed, beginning with a letter, digit or _"
+_KIND_RULE = "lower-case letters, digits and _ - are allowed, beginning with a letter"
+_STEP_RULE = "letters, digits and _ are allowed, beginning with a letter or _"
+
+
+def check_queue(name: object) -> str:
+    return _check(name, _QUEUE, "queue", _QUEUE_RULE)
+
+
+def check_schedule(name: object) -> str:
+    return _check(name, _QUEUE, "schedule", _QUEUE_RULE)
+
+
+def check_kind(name: object) -> str:
+    return _check(name, _KIND, "kind", _KIND_RULE)
+
+
+def check_step(name: object) -> str:
+    return _check(name, _STEP, "step", _STEP_RULE)
+
+
+def check_priority(priority: object) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise ConfigError(f"priority {_shown(priority)}: it must be an int from 0 to 9; 9 goes first")
+    return int(priority)
+
+
+def _check(name: object, allowed: re.Pattern[str], what: str, rule: str) -> str:
+    if not isinstance(name, str):
+        raise ConfigError(f"the name of a {what} must be a str, not {_shown(name)}")
+    # fullmatch, because `$` would let a trailing newline through
+    if allowed.fullmatch(name) is None:
+        raise ConfigError(f"{_shown(name)} cannot be the name of a {what}: {rule}, at most 63 characters")
+    return str(name)
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+class _Clock:
+    """Milliseconds and a counter that together never repeat or go back within this process.
+
+    The counter (42 bits: 12 of `rand_a`, the first 30 of `rand_b`) starts at a random value each
+    millisecond and counts up within it, as RFC 9562 section 6.2 describes; 32 more bits are always random.
+    """
+
+    __slots__ = ("counter", "lock", "millisecond")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.millisecond = 0
+        self.counter = 0
+
+    def next(self, noise: int) -> tuple[int, int]:
+        now = time.time_ns() // 1_000_000
+        with self.lock:
+            if now > self.millisecond:
+                self.millisecond = now
+                # the top bit stays free, so that there is always room to count up
+                self.counter = noise & 0x1FF_FFFF_FFFF
+            else:
+                # the same millisecond, or a wall clock set back: the order of ids is kept
+                self.counter += 1
+                if self.counter > 0x3FF_FFFF_FFFF:
+                    self.millisecond += 1
+                    self.counter = noise & 0x1FF_FFFF_FFFF
+            return self.millisecond, self.counter
+
+
+_clock = _Clock()
+
+
+def uuid7() -> UUID:
+    """A new id: ordered by time, always increasing within this process, unique across processes and forks."""
+    noise = int.from_bytes(os.urandom(10), "big")  # from the kernel at each call: a forked child differs
+    millisecond, counter = _clock.next(noise >> 32)
+    return UUID(
+        int=(millisecond & 0xFFFF_FFFF_FFFF) << 80
+        | 0x7 << 76
+        | (counter >> 30) << 64
+        | 0b10 << 62
+        | (counter & 0x3FFF_FFFF) << 32
+        | (noise & 0xFFFF_FFFF)
+    )
+
+
+def _after_fork() -> None:
+    # the parent's lock may have been held at the moment of the fork
+    _clock.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

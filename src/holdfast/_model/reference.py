@@ -1,0 +1,117 @@
+"""References to tasks, and what they answer."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Literal, Protocol, TypeAlias
+from uuid import UUID
+
+from typing_extensions import TypeVar
+
+from holdfast._model.duration import Duration
+from holdfast.errors import HoldfastError
+
+R_co = TypeVar("R_co", covariant=True, default=Any)
+
+State: TypeAlias = Literal[
+    "ready", "running", "waiting", "parked", "done", "cancelled", "expired", "discarded"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """A task as it stood when asked, live or archived."""
+
+    id: UUID
+    queue: str
+    kind: str
+    step: str
+    state: State
+    phase: str = ""
+    args: Any = None
+    priority: int = 0
+    run_at: datetime | None = None
+    attempt: int = 0
+    moves: int = 0
+    errors: int = 0
+    crashes: int = 0
+    created_at: datetime | None = None
+    finished_at: datetime | None = None
+    deadline: datetime | None = None
+    worker_id: UUID | None = None
+    claimed_at: datetime | None = None
+    lease_expires_at: datetime | None = None
+    result: Any = None
+    error: Mapping[str, Any] | None = None
+    key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A task that was parked, as `@app.on_failure` hooks get it."""
+
+    task: TaskInfo
+
+
+class Tracker(Protocol):
+    """What a reference needs from its app."""
+
+    async def result(self, ref: "Ref[Any]", timeout: Duration | None, /) -> Any: ...
+    async def info(self, id: UUID, /) -> TaskInfo: ...
+    async def cancel(self, id: UUID, reason: str, /) -> bool: ...
+
+
+class Ref(Generic[R_co]):
+    """A reference to one task. `created` is False if an unfinished task held the key: then it is that one."""
+
+    __slots__ = ("_decode_result", "_tracker", "created", "id", "kind", "queue")
+
+    id: UUID
+    kind: str
+    queue: str | None
+    created: bool
+
+    def __init__(
+        self,
+        id: UUID,
+        kind: str,
+        *,
+        queue: str | None = None,
+        created: bool = True,
+        tracker: Tracker | None = None,
+        decode_result: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        self.id = id
+        self.kind = kind
+        self.queue = queue
+        self.created = created
+        self._tracker = tracker
+        self._decode_result = decode_result
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the task and give its result; NoResult if it is parked, cancelled, expired or late."""
+        answer: R_co = await self._asked().result(self, timeout)
+        return answer
+
+    async def info(self) -> TaskInfo:
+        """How the task stands now."""
+        return await self._asked().info(self.id)
+
+    async def cancel(self, reason: str = "") -> bool:
+        """Cancel the task; False if it had already ended."""
+        return await self._asked().cancel(self.id, reason)
+
+    def _asked(self) -> Tracker:
+        if self._tracker is None:
+            raise HoldfastError(f"this reference belongs to no App: ask one with app.ref({str(self.id)!r})")
+        return self._tracker
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, Ref) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Ref {self.kind} {self.id}>"

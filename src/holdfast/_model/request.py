@@ -1,0 +1,109 @@
+"""An enqueue as asked for, checked: what is wrong is refused here, before anything is written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from holdfast._model.call import Call, Entry, call_of
+from holdfast._model.codec import encode
+from holdfast._model.duration import seconds
+from holdfast._model.names import check_priority, check_queue, uuid7
+from holdfast._model.options import EnqueueOptions
+from holdfast._model.text import safe_text
+from holdfast.errors import ConfigError, EncodeError, EnqueueRefused
+
+LONGEST_KEY = 512
+MAX_HEADERS = 64 * 1024
+_LATEST = datetime(9998, 12, 31, tzinfo=UTC)
+_EARLIEST = datetime(1000, 1, 2, tzinfo=UTC)
+_LATER_VERSION = ("deadline", "unique", "unique_for")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A task to be enqueued. Queue and priority are None if only the database knows them."""
+
+    id: UUID
+    queue: str | None
+    kind: str
+    step: str
+    args: bytes
+    priority: int | None
+    delay: timedelta
+    at: datetime | None
+    key: str | None
+    headers: bytes | None
+    on_conflict: Literal["skip", "raise", "replace"]
+    decode_result: Any
+
+
+def request_of(what: object, options: EnqueueOptions | None = None) -> Request:
+    """What to write for `what`, a call or a step value, or an EnqueueRefused that says why not."""
+    given: Mapping[str, Any] = options or {}
+    if isinstance(what, Entry):
+        given = {**given, **what.options}
+        what = what.what
+    _check_names(given)
+    try:
+        call = call_of(what)
+        delay, at = _when(given)
+        return Request(
+            id=uuid7(), queue=check_queue(given["queue"]) if "queue" in given else call.queue, kind=call.kind,
+            step=call.step, args=call.args,
+            priority=check_priority(given["priority"]) if "priority" in given else call.priority, delay=delay, at=at,
+            key=_key(given.get("key")), headers=_headers(given.get("headers")),
+            on_conflict=_on_conflict(given), decode_result=call.decode_result,
+        )
+    except (ConfigError, EncodeError) as error:
+        name = what.kind if isinstance(what, Call) else type(what).__name__
+        raise EnqueueRefused(f"cannot enqueue {name}: {error}") from error
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in EnqueueOptions.__annotations__:
+            known = ", ".join(sorted(EnqueueOptions.__annotations__))
+            raise EnqueueRefused(f"there is no enqueue option {name!r}; there are {known}")
+        if name in _LATER_VERSION:
+            raise EnqueueRefused(f"the enqueue option {name!r} is not supported by this version of Holdfast")
+
+
+def _when(options: Mapping[str, Any]) -> tuple[timedelta, datetime | None]:
+    at = options.get("at")
+    if at is None:
+        return timedelta(seconds=seconds(options.get("delay") or 0, "delay")), None
+    if options.get("delay") is not None:
+        raise EnqueueRefused("give delay= or at=, not both")
+    if not isinstance(at, datetime):
+        raise EnqueueRefused(f"at= must be a datetime, not {type(at).__name__}")
+    at = at.astimezone() if at.tzinfo is None else at
+    if not _EARLIEST <= at <= _LATEST:
+        raise EnqueueRefused(f"at={at.isoformat()} is out of range")
+    return timedelta(0), at
+
+
+def _key(key: Any) -> str | None:
+    if key is None:
+        return None
+    if not isinstance(key, str) or not key or len(key) > LONGEST_KEY or safe_text(key) != key:
+        raise EnqueueRefused(f"key= must be a text of 1 to {LONGEST_KEY} characters without NUL, not {key!r:.100}")
+    return key
+
+
+def _headers(headers: Any) -> bytes | None:
+    if headers is None:
+        return None
+    if not isinstance(headers, Mapping) or not all(isinstance(x, str) for pair in headers.items() for x in pair):
+        raise EnqueueRefused("headers= must map texts to texts")
+    return encode(dict(headers), limit=MAX_HEADERS)
+
+
+def _on_conflict(options: Mapping[str, Any]) -> Literal["skip", "raise", "replace"]:
+    chosen = options.get("on_conflict", "skip")
+    if chosen not in ("skip", "raise", "replace"):
+        raise EnqueueRefused(f"on_conflict= must be 'skip', 'raise' or 'replace', not {chosen!r}")
+    if "on_conflict" in options and options.get("key") is None:
+        raise EnqueueRefused("on_conflict= needs a key=: without one there is nothing to be in conflict with")
+    return chosen  # type: ignore[no-any-return]

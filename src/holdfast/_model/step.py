@@ -1,0 +1,171 @@
+"""A step as the engine sees it: its settings, its args in and out, and how to call it."""
+
+import copy
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NotRequired, Required, TypedDict, get_origin
+
+import msgspec
+
+from holdfast._model import hints
+from holdfast._model.codec import decoder_for, encode
+from holdfast._model.context import Context
+from holdfast._model.options import Settings, Upgrade
+from holdfast._model.outcome import Done
+from holdfast.errors import DecodeError
+
+MAIN = "main"
+"""The only step of a function."""
+
+OWNER = "__holdfast_step__"
+"""The attribute by which a step class or a Function knows its Step; never inherited by other classes."""
+
+
+class Step:
+    """One runnable step of a kind. `target` is the step class, or the function."""
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        settings: Settings,
+        target: Any,
+        *,
+        is_async: bool,
+        takes_ctx: bool,
+        result_type: Callable[[], Any],
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.queue = settings.queue
+        self.priority = settings.priority
+        self.retry = settings.retry
+        self.timeout = settings.timeout
+        self.executor = settings.executor
+        self.transactional = settings.transactional
+        self.on_lost = settings.on_lost
+        self.max_crashes = settings.max_crashes
+        self.max_moves = settings.max_moves
+        self.target = target
+        self.module: str = target.__module__
+        self.qualname: str = target.__qualname__
+        self.is_async = is_async
+        self.takes_ctx = takes_ctx
+        self._result_type = result_type
+        self._upgrades: tuple[Upgrade, ...] = ()
+
+    def decode(self, args: bytes) -> Any:
+        """The value to call this step with, or a DecodeError."""
+        return self._decoder(self.current_args(args) if self._upgrades else args)
+
+    def current_args(self, args: bytes) -> bytes:
+        """The args of a row under an old name, as today's step has them."""
+        for upgrade in self._upgrades:
+            args = _upgraded(args, upgrade, f"{self.kind}.{self.name}")
+        return args
+
+    def encode(self, value: Any) -> bytes:
+        return encode(value)
+
+    def decode_result(self, result: bytes) -> Any:
+        """The result of a task of this kind, as the type it was declared with."""
+        return self._result_decoder(result)
+
+    def call(self, value: Any, ctx: Context) -> Any:
+        """Run the step's code; for `is_async` the answer is a coroutine."""
+        raise NotImplementedError
+
+    def upgraded(self, *upgrades: Upgrade | None) -> "Step":
+        """This step for rows under an old name: `upgrades` are applied to their args, in this order."""
+        wanted = tuple(each for each in upgrades if each is not None)
+        if not wanted:
+            return self
+        older = copy.copy(self)
+        older._upgrades = wanted
+        return older
+
+    @cached_property
+    def _decoder(self) -> Callable[[bytes], Any]:
+        # made at first use: the types it names may be defined after the step
+        raise NotImplementedError
+
+    @cached_property
+    def _result_decoder(self) -> Callable[[bytes], Any]:
+        return result_decoder(self._result_type())
+
+    def __repr__(self) -> str:
+        return f"<Step {self.kind}.{self.name}>"
+
+
+class ClassStep(Step):
+    """A step whose args are the fields of a class with a `run` method."""
+
+    def call(self, value: Any, ctx: Context) -> Any:
+        return value.run(ctx) if self.takes_ctx else value.run()
+
+    @cached_property
+    def _decoder(self) -> Callable[[bytes], Any]:
+        return _decoder_of(self.target, self.target.__name__)
+
+
+class FunctionStep(Step):
+    """The only step of a function; its args are the function's arguments by name, as they were given."""
+
+    def call(self, value: Any, ctx: Context) -> Any:
+        return self.target(ctx, **value) if self.takes_ctx else self.target(**value)
+
+    @cached_property
+    def _decoder(self) -> Callable[[bytes], Any]:
+        return _decoder_of(_arguments(self.target, skip_first=self.takes_ctx), self.target.__name__)
+
+
+def result_decoder(result_type: Any) -> Callable[[bytes], Any]:
+    """How to read a result; as plain JSON if its type cannot be read back."""
+    try:
+        return decoder_for(result_type)
+    except Exception:
+        return decoder_for(Any)
+
+
+def result_type_of(function: Callable[..., Any]) -> Any:
+    """What a function's return annotation says its result is; Any if it says nothing that can be read."""
+    try:
+        result = hints.resolve(hints.signature(function).return_annotation, hints.namespace(function))
+    except Exception:
+        return Any
+    if get_origin(result) is Done:
+        result = result.__args__[0]
+    return Any if result is Done else result
+
+
+def _arguments(function: Callable[..., Any], *, skip_first: bool) -> Any:
+    """A TypedDict of the function's parameters, those with a default not required."""
+    names = hints.namespace(function)
+    parameters = list(hints.signature(function).parameters.values())[skip_first:]
+    fields: dict[str, Any] = {}
+    for each in parameters:
+        hint = hints.resolve(each.annotation, names)
+        fields[each.name] = Required[hint] if each.default is each.empty else NotRequired[hint]
+    return TypedDict(function.__name__, fields)  # type: ignore[operator]
+
+
+def _decoder_of(target: Any, name: str) -> Callable[[bytes], Any]:
+    try:
+        return decoder_for(target)
+    except Exception as error:
+        raise DecodeError(
+            f"{name} cannot be read from JSON: its annotations do not resolve: {error}"
+        ) from error
+
+
+def _upgraded(args: bytes, upgrade: Upgrade, what: str) -> bytes:
+    try:
+        old = msgspec.json.decode(args)
+        new = upgrade(old)
+    except Exception as error:
+        raise DecodeError(
+            f"{what}: the upgrade of its old args raised {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(new, dict):
+        raise DecodeError(f"{what}: the upgrade of its old args must return a dict, not {type(new).__name__}")
+    return encode(new)

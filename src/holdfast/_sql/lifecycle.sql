@@ -1,0 +1,341 @@
+-- The life of a task: every statement that writes `state`, and those a worker needs around them.
+--
+-- Each statement begins with `-- name --` and a line of prose. `holdfast.` stands for the schema's quoted
+-- name; `:name` is a parameter. Rules for all of them: one queue, named by equality; rows are matched with
+-- `id = ANY(…)`, never by a join, because joins flip to scans of the whole table; every write that ends an
+-- attempt is fenced by queue, id, worker and attempt, and a row that does not come back was lost.
+-- Per-row values of a batch travel in one JSON object by id: `:outcomes -> id -> field`.
+
+-- enqueue --
+-- One new task; an id that exists already is left as it is.
+INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, key, headers)
+VALUES (:id::uuid, :queue::text, :kind::text, :step::text, :args::jsonb, :priority::smallint,
+        coalesce(:at::timestamptz, holdfast.now() + :delay::interval), :key::text, :headers::jsonb)
+ON CONFLICT DO NOTHING
+RETURNING id
+
+-- enqueue_many --
+-- Many new tasks of one queue; the ids that were new come back.
+INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, key, headers)
+SELECT n.id, :queue::text, n.kind, n.step, n.args, n.priority, coalesce(n.at, holdfast.now() + n.delay), n.key, n.headers
+FROM unnest(:ids::uuid[], :kinds::text[], :steps::text[], :args::jsonb[], :priorities::smallint[],
+            :ats::timestamptz[], :delays::interval[], :keys::text[], :headers::jsonb[])
+     AS n(id, kind, step, args, priority, at, delay, key, headers)
+ORDER BY n.key, n.id
+ON CONFLICT DO NOTHING
+RETURNING id
+
+-- declared --
+-- Where tasks of a kind go unless the enqueue says otherwise, for producers without the code.
+SELECT queue, priority FROM holdfast.kind WHERE name = :kind::text
+
+-- key_holder --
+-- The unfinished task that holds a key.
+SELECT id, kind, state FROM holdfast.task WHERE queue = :queue::text AND key = :key::text
+
+-- replace_task --
+-- New args and time for the holder of a key, if it was never started and nobody is just claiming it.
+UPDATE holdfast.task t
+SET kind = :kind::text, step = :step::text, args = :args::jsonb, priority = :priority::smallint,
+    run_at = coalesce(:at::timestamptz, holdfast.now() + :delay::interval), headers = :headers::jsonb
+WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
+    SELECT c.id FROM holdfast.task c
+    WHERE c.queue = :queue::text AND c.key = :key::text AND c.state = 'ready' AND c.attempt = 0
+    FOR UPDATE SKIP LOCKED))
+RETURNING id
+
+-- notify --
+-- In the caller's transaction: wakes whoever listens, once it commits.
+SELECT pg_catalog.pg_notify(holdfast.channel(), 'queue ' || :queue::text)
+
+-- notify_if_idle --
+-- After a commit of our own: wakes a worker only if one may be asleep.
+SELECT pg_catalog.pg_notify(holdfast.channel(), 'queue ' || :queue::text)
+WHERE EXISTS (SELECT FROM holdfast.worker w WHERE w.idle AND w.stopped_at IS NULL AND :queue::text = ANY (w.queues))
+
+-- claim --
+-- Leases due tasks to a worker, by priority, then run_at. The LATERAL enters the index once per priority;
+-- a mark per priority skips the dead and unclaimable entries in front. Only steps the worker knows.
+UPDATE holdfast.task t
+SET state = 'running', worker_id = :worker::uuid, attempt = t.attempt + 1,
+    claimed_at = holdfast.now(), lease_expires_at = holdfast.now() + :lease::interval,
+    max_crashes = coalesce((:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, 3)
+WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
+    SELECT due.id
+    FROM generate_series(9, 0, -1) AS p(priority)
+    CROSS JOIN LATERAL (
+        SELECT c.id FROM holdfast.task c
+        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority
+          AND c.run_at <= holdfast.now() AND c.run_at >= (:marks::timestamptz[])[p.priority + 1]
+          AND c.kind || '.' || c.step = ANY (:known::text[])
+        ORDER BY c.run_at, c.id
+        LIMIT :limit::integer
+        FOR UPDATE SKIP LOCKED
+    ) AS due
+    LIMIT :limit::integer))
+RETURNING t.id, t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes, t.priority, t.run_at, t.claimed_at,
+          t.key, t.headers, t.deadline
+
+-- next_due --
+-- How long until the nearest task that is not due yet; due ones are left out, or unclaimable ones would spin.
+SELECT extract(epoch FROM min(soon.run_at) - holdfast.now())::float8
+FROM generate_series(0, 9) AS p(priority)
+CROSS JOIN LATERAL (
+    SELECT c.run_at FROM holdfast.task c
+    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at > holdfast.now()
+    ORDER BY c.run_at LIMIT 1
+) AS soon
+
+-- waiting_priority --
+-- The highest priority of a due task that this worker knows, if it is above the given one.
+SELECT p.priority
+FROM generate_series(9, :above::integer + 1, -1) AS p(priority)
+WHERE EXISTS (
+    SELECT FROM holdfast.task c
+    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
+      AND c.kind || '.' || c.step = ANY (:known::text[]))
+LIMIT 1
+
+-- unroutable --
+-- How many of the first due tasks (a thousand of each priority) this worker does not know, and when it looked.
+SELECT count(*), holdfast.now() FROM generate_series(0, 9) AS p(priority)
+CROSS JOIN LATERAL (
+    SELECT c.kind, c.step FROM holdfast.task c
+    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
+    ORDER BY c.run_at, c.id LIMIT 1000
+) AS due
+WHERE NOT due.kind || '.' || due.step = ANY (:known::text[])
+
+-- due --
+-- Whether a task that this worker knows is due or running by anybody: tells a draining worker to go on.
+SELECT EXISTS (
+    SELECT FROM holdfast.task c
+    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.run_at <= holdfast.now()
+      AND c.kind || '.' || c.step = ANY (:known::text[]))
+
+-- finish --
+-- The task ended well: it leaves for the archive with its result and the record of its last attempt.
+WITH gone AS (
+    DELETE FROM holdfast.task t
+    WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
+      AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
+    RETURNING t.*
+)
+INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
+                              worker_id, claimed_at, outcome, key, error, headers, created_at, result)
+SELECT g.id, g.queue, g.kind, g.step, g.args, 'done', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
+       g.worker_id, g.claimed_at, 'done', g.key, g.error, g.headers, g.created_at, :outcomes::jsonb -> g.id::text -> 'result'
+FROM gone g
+RETURNING id
+
+-- advance --
+-- The task moves to its next step. Kept, the same worker goes on under a new attempt and a new lease; else
+-- it is ready for any worker. The attempt that ended is logged; its old values come from the client,
+-- because RETURNING knows only the new ones.
+WITH moved AS (
+    UPDATE holdfast.task t
+    SET step = :outcomes::jsonb -> t.id::text ->> 'step',
+        args = :outcomes::jsonb -> t.id::text -> 'args',
+        run_at = coalesce((:outcomes::jsonb -> t.id::text ->> 'at')::timestamptz,
+                          holdfast.now() + (:outcomes::jsonb -> t.id::text ->> 'delay')::interval,
+                          holdfast.now()),
+        moves = t.moves + 1, errors = 0, crashes = 0, error = NULL,
+        attempt = t.attempt + (:keep::boolean)::integer,
+        state = CASE WHEN :keep::boolean THEN 'running' ELSE 'ready' END,
+        worker_id = CASE WHEN :keep::boolean THEN t.worker_id END,
+        lease_expires_at = CASE WHEN :keep::boolean THEN holdfast.now() + :lease::interval END,
+        claimed_at = CASE WHEN :keep::boolean THEN holdfast.now() ELSE t.claimed_at END,
+        max_crashes = coalesce((:outcomes::jsonb -> t.id::text -> 'max_crashes')::smallint, 3)
+    WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
+      AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
+      AND t.cancel_at IS NULL
+    RETURNING t.id, t.queue, t.kind, t.moves, t.claimed_at
+), logged AS (
+    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome)
+    SELECT m.id, m.queue, m.kind, :outcomes::jsonb -> m.id::text ->> 'old_step', :outcomes::jsonb -> m.id::text -> 'old_args',
+           m.moves - 1, (:outcomes::jsonb -> m.id::text -> 'attempt')::integer, :worker::uuid,
+           (:outcomes::jsonb -> m.id::text ->> 'claimed_at')::timestamptz, 'advanced'
+    FROM moved m
+)
+SELECT id, claimed_at FROM moved
+
+-- stay --
+-- The task stays at its step: retried, snoozed and released make it ready again, failed parks it.
+WITH stayed AS (
+    UPDATE holdfast.task t
+    SET state = CASE :outcomes::jsonb -> t.id::text ->> 'outcome' WHEN 'failed' THEN 'parked' ELSE 'ready' END,
+        run_at = coalesce((:outcomes::jsonb -> t.id::text ->> 'at')::timestamptz,
+                          holdfast.now() + (:outcomes::jsonb -> t.id::text ->> 'delay')::interval,
+                          t.run_at),
+        errors = t.errors + coalesce((:outcomes::jsonb -> t.id::text -> 'errors')::integer, 0),
+        error = coalesce(:outcomes::jsonb -> t.id::text -> 'error', t.error),
+        worker_id = NULL, lease_expires_at = NULL
+    WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
+      AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
+      AND t.cancel_at IS NULL
+    RETURNING t.id, t.queue, t.kind, t.step, t.args, t.moves, t.attempt, t.claimed_at
+), logged AS (
+    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error)
+    SELECT s.id, s.queue, s.kind, s.step, s.args, s.moves, s.attempt, :worker::uuid, s.claimed_at,
+           :outcomes::jsonb -> s.id::text ->> 'outcome', :outcomes::jsonb -> s.id::text -> 'error'
+    FROM stayed s
+)
+SELECT id, NULL::timestamptz FROM stayed
+
+-- cancel --
+-- The attempt of a cancelled task ended, or the step cancelled its task: it leaves for the archive.
+WITH gone AS (
+    DELETE FROM holdfast.task t
+    WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
+      AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
+    RETURNING t.*
+)
+INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
+                              worker_id, claimed_at, outcome, key, error, headers, created_at)
+SELECT g.id, g.queue, g.kind, g.step, g.args, 'cancelled', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
+       g.worker_id, g.claimed_at, 'cancelled', g.key,
+       jsonb_build_object('type', 'cancelled', 'message', coalesce(g.cancel_by, :outcomes::jsonb -> g.id::text ->> 'reason')),
+       g.headers, g.created_at
+FROM gone g
+RETURNING id
+
+-- fences --
+-- What the rows say now: read after a write that did not come back, or whose answer was lost.
+SELECT id, state, worker_id, attempt, moves, cancel_at IS NOT NULL, claimed_at
+FROM holdfast.task WHERE queue = :queue::text AND id = ANY (:ids::uuid[])
+
+-- recorded --
+-- Which of these attempts are in the log: read after a commit whose answer was lost.
+SELECT l.task_id, l.attempt, l.outcome FROM holdfast.attempt l
+WHERE l.task_id = ANY (:ids::uuid[]) AND l.finished_at > holdfast.now() - interval '1 day'
+UNION ALL
+SELECT a.id, a.attempt, a.outcome FROM holdfast.archive a
+WHERE a.id = ANY (:ids::uuid[]) AND a.finished_at > holdfast.now() - interval '1 day' AND a.outcome IS NOT NULL
+
+-- beat --
+-- Renews the leases of what this worker still holds, even if a lease has passed and nobody took it.
+UPDATE holdfast.task t
+SET lease_expires_at = holdfast.now() + :lease::interval
+WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
+    SELECT c.id FROM holdfast.task c
+    WHERE c.queue = :queue::text AND c.id = ANY (:ids::uuid[]) AND c.state = 'running' AND c.worker_id = :worker::uuid
+    ORDER BY c.id FOR UPDATE SKIP LOCKED))
+RETURNING t.id, t.attempt, t.cancel_at IS NOT NULL
+
+-- reap --
+-- Expired leases: back to ready with a crash, or parked when the crash budget is used up or the step must
+-- not be rerun by itself. A worker that was stopping is not a crash. The lost attempt is logged.
+WITH expired AS MATERIALIZED (
+    SELECT c.*, NOT EXISTS (SELECT FROM holdfast.worker w WHERE w.id = c.worker_id AND w.stopping_at IS NOT NULL) AS crashed
+    FROM holdfast.task c
+    WHERE c.queue = :queue::text AND c.state = 'running' AND c.lease_expires_at < holdfast.now() AND c.cancel_at IS NULL
+    ORDER BY c.id LIMIT :limit::integer FOR UPDATE OF c SKIP LOCKED
+), logged AS (
+    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error)
+    SELECT e.id, e.queue, e.kind, e.step, e.args, e.moves, e.attempt, e.worker_id, e.claimed_at, 'lost',
+           jsonb_build_object('type', 'WorkerLost', 'message', format('worker %s let its lease run out at %s', e.worker_id, e.lease_expires_at))
+    FROM expired e
+)
+UPDATE holdfast.task t
+SET state = CASE WHEN t.max_crashes = 0 OR t.crashes >= t.max_crashes AND t.id = ANY (ARRAY(SELECT e.id FROM expired e WHERE e.crashed))
+                 THEN 'parked' ELSE 'ready' END,
+    error = CASE
+        WHEN t.max_crashes = 0 THEN jsonb_build_object('type', 'WorkerLost', 'message',
+            'its worker was lost, and this step must not be rerun by itself (on_lost="fail"): see whether it took effect, then retry or discard it')
+        WHEN t.crashes >= t.max_crashes AND t.id = ANY (ARRAY(SELECT e.id FROM expired e WHERE e.crashed)) THEN jsonb_build_object(
+            'type', 'WorkerLost', 'message',
+            format('its worker was lost %s times at this step (max_crashes=%s): it may be what kills the workers', t.crashes + 1, t.max_crashes))
+        ELSE t.error END,
+    crashes = t.crashes + (t.id = ANY (ARRAY(SELECT e.id FROM expired e WHERE e.crashed)))::integer::smallint,
+    worker_id = NULL, lease_expires_at = NULL
+WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(SELECT e.id FROM expired e))
+RETURNING t.id, t.kind, t.step, t.state, t.attempt, t.crashes
+
+-- reap_cancelled --
+-- Expired leases of tasks whose cancellation was asked for: archived, never rerun.
+WITH gone AS (
+    DELETE FROM holdfast.task t
+    WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
+        SELECT c.id FROM holdfast.task c
+        WHERE c.queue = :queue::text AND c.state = 'running' AND c.lease_expires_at < holdfast.now() AND c.cancel_at IS NOT NULL
+        ORDER BY c.id LIMIT :limit::integer FOR UPDATE SKIP LOCKED))
+    RETURNING t.*
+)
+INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
+                              worker_id, claimed_at, outcome, key, error, headers, created_at)
+SELECT g.id, g.queue, g.kind, g.step, g.args, 'cancelled', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
+       g.worker_id, g.claimed_at, 'lost', g.key, jsonb_build_object('type', 'cancelled', 'message', g.cancel_by), g.headers, g.created_at
+FROM gone g
+RETURNING id
+
+-- strays --
+-- Tasks leased to this worker that it does not know of, because the answer to its claim was lost.
+SELECT id, attempt FROM holdfast.task
+WHERE queue = :queue::text AND state = 'running' AND worker_id = :worker::uuid
+
+-- register --
+-- A worker announces itself.
+INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots)
+VALUES (:worker::uuid, :name::text, :host::text, :pid::integer, :version::text, :queues::text[], :steps::text[], :slots::integer)
+ON CONFLICT (id) DO UPDATE SET seen_at = holdfast.now()
+
+-- seen --
+-- A worker is alive; answers whether it was asked to stop.
+UPDATE holdfast.worker SET seen_at = holdfast.now(), stuck = :stuck::integer
+WHERE id = :worker::uuid RETURNING stop_requested_at IS NOT NULL
+
+-- idle --
+-- A worker may be about to sleep, or is busy again.
+UPDATE holdfast.worker SET idle = :idle::boolean WHERE id = :worker::uuid
+
+-- stopping --
+-- The first act of a stop: from now on a lost lease of this worker is not a crash.
+UPDATE holdfast.worker SET stopping_at = holdfast.now(), idle = false WHERE id = :worker::uuid
+
+-- stopped --
+-- The last act of a stop.
+UPDATE holdfast.worker SET stopped_at = holdfast.now(), idle = false WHERE id = :worker::uuid
+
+-- declare_kind --
+-- A worker tells what it knows about a kind.
+INSERT INTO holdfast.kind AS k (name, queue, priority, first, graph)
+VALUES (:name::text, :queue::text, :priority::smallint, :first::text, :graph::jsonb)
+ON CONFLICT (name) DO UPDATE
+SET queue = excluded.queue, priority = excluded.priority, first = excluded.first, graph = excluded.graph, seen_at = holdfast.now()
+WHERE (k.queue, k.priority, k.first, k.graph) IS DISTINCT FROM (excluded.queue, excluded.priority, excluded.first, excluded.graph)
+
+-- ensure_partitions --
+-- Partitions for the coming days.
+SELECT holdfast.ensure_partitions()
+
+-- schema_version --
+-- The version that migrations have brought the schema to.
+SELECT coalesce(max(version), 0) FROM holdfast.migration
+
+-- archived --
+-- Whether a task has already ended: read before an enqueue is sent again, whose answer was lost.
+SELECT EXISTS (SELECT FROM holdfast.archive WHERE id = :id::uuid)
+
+-- server --
+-- Which server this is: a new one must not meet the identity and attempts given out by an old one.
+SELECT pg_catalog.pg_postmaster_start_time()::text || ' ' || pg_catalog.pg_is_in_recovery()::text
+
+-- isolation --
+-- What this connection's transactions default to: claims need READ COMMITTED.
+SELECT pg_catalog.current_setting('default_transaction_isolation'), pg_catalog.current_setting('transaction_read_only')
+
+-- retry --
+-- Resumes a parked task.
+SELECT holdfast.retry(:id::uuid, :options::jsonb)
+
+-- cancel_task --
+-- Cancels a task.
+SELECT holdfast.cancel(:id::uuid, :options::jsonb)
+
+-- discard --
+-- Gives a parked task up.
+SELECT holdfast.discard(:id::uuid, :options::jsonb)
+
+-- stop_workers --
+-- Asks workers to stop.
+SELECT holdfast.stop_workers(:worker::uuid)

@@ -1,0 +1,132 @@
+"""Several queries that belong together, as generators: each yields a query and is sent its answer.
+
+Whoever drives a plan decides how queries run: on a pool, on the caller's connection, awaiting or blocking.
+So nothing here is written twice for sync and async.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar
+from uuid import UUID
+
+from holdfast._model.request import Request
+from holdfast._sql.queries import NewTask, Queries
+from holdfast._sql.query import Query
+from holdfast.errors import EnqueueRefused, KeyTaken
+
+T = TypeVar("T")
+Plan: TypeAlias = Generator[Query[Any], Any, T]
+OnConflict: TypeAlias = Literal["skip", "raise", "replace"]
+
+KEY_TRIES = 20
+MANY = 5000
+"""How many tasks one statement enqueues."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What came of an enqueue. `created` is False if an unfinished task holds the key: then `id` is that one's."""
+
+    id: UUID
+    kind: str
+    created: bool
+
+
+async def drive(plan: Plan[T], run: Callable[[Query[Any]], Awaitable[Any]]) -> T:
+    """Follows a plan with awaited queries."""
+    try:
+        query = next(plan)
+        while True:
+            query = plan.send(await run(query))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def drive_sync(plan: Plan[T], run: Callable[[Query[Any]], Any]) -> T:
+    """Follows a plan with blocking queries."""
+    try:
+        query = next(plan)
+        while True:
+            query = plan.send(run(query))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def new_tasks(queries: Queries, requests: Sequence[Request]) -> Plan[list[NewTask]]:
+    """The rows to write; what the code does not say, the declared kind does."""
+    made: list[NewTask] = []
+    for request in requests:
+        queue, priority = request.queue, request.priority
+        if queue is None or priority is None:
+            declared = yield queries.declared(request.kind)
+            queue = queue or (declared[0] if declared else "default")
+            priority = (declared[1] if declared else 0) if priority is None else priority
+        made.append(
+            NewTask(
+                request.id,
+                queue,
+                request.kind,
+                request.step,
+                request.args,
+                priority,
+                request.delay,
+                request.at,
+                request.key,
+                request.headers,
+            )
+        )
+    return made
+
+
+def enqueue(
+    queries: Queries, task: NewTask, on_conflict: OnConflict = "skip", *, again: bool = False
+) -> Plan[Enqueued]:
+    """One task, once per key. Two statements in turns: one alone misses what commits while it waits.
+
+    Sent `again` after a lost answer, a task with the same id is the one that was meant.
+    """
+    for _ in range(KEY_TRIES):
+        if task.key is not None and on_conflict == "replace":
+            replaced = yield queries.replace_task(task)
+            if replaced is not None:
+                return Enqueued(replaced, task.kind, False)
+        if (yield queries.enqueue(task)):
+            return Enqueued(task.id, task.kind, True)
+        if task.key is None and again:
+            return Enqueued(task.id, task.kind, True)
+        if task.key is None:
+            raise EnqueueRefused(f"there is already a task with the id {task.id}")
+        holder = yield queries.key_holder(task.queue, task.key)
+        if holder is None:
+            continue  # it has just finished
+        if on_conflict == "raise":
+            raise KeyTaken(
+                f"task {holder.id} ({holder.kind}, {holder.state}) already holds the key {task.key!r} in queue {task.queue!r}"
+            )
+        return Enqueued(holder.id, holder.kind, holder.id == task.id)
+    raise EnqueueRefused(f"the key {task.key!r} changed hands {KEY_TRIES} times in a row: try again")
+
+
+def enqueue_many(queries: Queries, tasks: list[NewTask], on_conflict: OnConflict = "skip") -> Plan[list[Enqueued]]:
+    """Many tasks, a statement per queue; those whose key is taken are looked after one by one."""
+    by_queue: dict[str, list[NewTask]] = {}
+    for task in tasks:
+        by_queue.setdefault(task.queue, []).append(task)
+    created: set[UUID] = set()
+    # In one order, so that two callers with the same keys never wait for each other.
+    for queue, group in sorted(by_queue.items()):
+        created |= yield queries.enqueue_many(queue, group)
+    answers: list[Enqueued] = []
+    for task in tasks:
+        if task.id in created:
+            answers.append(Enqueued(task.id, task.kind, True))
+        else:
+            answers.append((yield from enqueue(queries, task, on_conflict)))
+    return answers
+
+
+def one_conflict_rule(rules: Sequence[OnConflict]) -> OnConflict:
+    """The rule of a bulk enqueue; its entries must agree on it."""
+    if len(set(rules)) > 1:
+        raise EnqueueRefused("the entries of one enqueue_many must have the same on_conflict=")
+    return rules[0] if rules else "skip"

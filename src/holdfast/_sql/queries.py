@@ -1,0 +1,383 @@
+"""Every statement as a typed value: `Queries(schema).claim(…)` is a `Query[list[Claimed]]`, not yet sent."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from holdfast._sql.query import Query, Row, Statement, statements
+
+T = TypeVar("T")
+
+
+class Claimed(NamedTuple):
+    """A row of `claim`: what a worker needs to execute one attempt."""
+
+    id: UUID
+    kind: str
+    step: str
+    args: bytes
+    attempt: int
+    moves: int
+    errors: int
+    crashes: int
+    priority: int
+    run_at: datetime
+    claimed_at: datetime
+    key: str | None
+    headers: bytes | None
+    deadline: datetime | None
+
+
+class Fence(NamedTuple):
+    """What a task's row says about who may write it."""
+
+    id: UUID
+    state: str
+    worker_id: UUID | None
+    attempt: int
+    moves: int
+    cancelled: bool
+    claimed_at: datetime | None
+
+
+class Beaten(NamedTuple):
+    """A renewed lease."""
+
+    id: UUID
+    attempt: int
+    cancelled: bool
+
+
+class Reaped(NamedTuple):
+    """A task taken from a lost worker."""
+
+    id: UUID
+    kind: str
+    step: str
+    state: str
+    attempt: int
+    crashes: int
+
+
+class Recorded(NamedTuple):
+    """An attempt found in the log."""
+
+    id: UUID
+    attempt: int
+    outcome: str
+
+
+class Holder(NamedTuple):
+    """The unfinished task that holds a key."""
+
+    id: UUID
+    kind: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task to be enqueued, everything encoded and checked."""
+
+    id: UUID
+    queue: str
+    kind: str
+    step: str
+    args: bytes
+    priority: int = 0
+    delay: timedelta = timedelta(0)
+    at: datetime | None = None
+    key: str | None = None
+    headers: bytes | None = None
+
+
+class Queries:
+    """The statements of one schema, as functions that give queries."""
+
+    def __init__(self, schema: str = "holdfast") -> None:
+        self.schema = schema
+        self._statements = statements(schema)
+        self._skipping: dict[str, Statement] = {}
+
+    def _query(self, name: str, read: Callable[[Sequence[Row]], T], /, **values: object) -> Query[T]:
+        statement = self._statements[name]
+        return Query(statement, tuple([values[p] for p in statement.parameters]), read)
+
+    # --- callers
+
+    def enqueue(self, task: NewTask) -> Query[bool]:
+        return self._query(
+            "enqueue",
+            _some,
+            id=task.id,
+            queue=task.queue,
+            kind=task.kind,
+            step=task.step,
+            args=_text(task.args),
+            priority=task.priority,
+            at=task.at,
+            delay=task.delay,
+            key=task.key,
+            headers=_text(task.headers),
+        )
+
+    def enqueue_many(self, queue: str, tasks: Sequence[NewTask]) -> Query[set[UUID]]:
+        return self._query(
+            "enqueue_many",
+            _first_set,
+            queue=queue,
+            ids=[t.id for t in tasks],
+            kinds=[t.kind for t in tasks],
+            steps=[t.step for t in tasks],
+            args=[_text(t.args) for t in tasks],
+            priorities=[t.priority for t in tasks],
+            ats=[t.at for t in tasks],
+            delays=[t.delay for t in tasks],
+            keys=[t.key for t in tasks],
+            headers=[_text(t.headers) for t in tasks],
+        )
+
+    def declared(self, kind: str) -> Query[tuple[str, int] | None]:
+        return self._query("declared", lambda rows: (rows[0][0], rows[0][1]) if rows else None, kind=kind)
+
+    def key_holder(self, queue: str, key: str) -> Query[Holder | None]:
+        return self._query("key_holder", _maybe(Holder), queue=queue, key=key)
+
+    def replace_task(self, task: NewTask) -> Query[UUID | None]:
+        return self._query(
+            "replace_task",
+            _maybe_value,
+            queue=task.queue,
+            key=task.key,
+            kind=task.kind,
+            step=task.step,
+            args=_text(task.args),
+            priority=task.priority,
+            at=task.at,
+            delay=task.delay,
+            headers=_text(task.headers),
+        )
+
+    def notify(self, queue: str) -> Query[None]:
+        return self._query("notify", _nothing, queue=queue)
+
+    def notify_if_idle(self, queue: str) -> Query[None]:
+        return self._query("notify_if_idle", _nothing, queue=queue)
+
+    # --- claims
+
+    def claim(
+        self,
+        queue: str,
+        worker: UUID,
+        *,
+        limit: int,
+        lease: timedelta,
+        known: list[str],
+        crash_limits: str,
+        marks: list[datetime],
+    ) -> Query[list[Claimed]]:
+        return self._query(
+            "claim",
+            _rows(Claimed),
+            queue=queue,
+            worker=worker,
+            limit=limit,
+            lease=lease,
+            known=known,
+            crash_limits=crash_limits,
+            marks=marks,
+        )
+
+    def next_due(self, queue: str) -> Query[float | None]:
+        return self._query("next_due", _value, queue=queue)
+
+    def waiting_priority(self, queue: str, above: int, known: list[str]) -> Query[int | None]:
+        return self._query("waiting_priority", _maybe_value, queue=queue, above=above, known=known)
+
+    def unroutable(self, queue: str, known: list[str]) -> Query[tuple[int, datetime]]:
+        return self._query("unroutable", lambda rows: (rows[0][0], rows[0][1]), queue=queue, known=known)
+
+    def due(self, queue: str, known: list[str]) -> Query[bool]:
+        return self._query("due", _value, queue=queue, known=known)
+
+    # --- outcomes
+
+    def finish(self, queue: str, worker: UUID, ids: list[UUID], outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
+        return self._query("finish", _ids, queue=queue, worker=worker, ids=ids, outcomes=_text(outcomes))
+
+    def advance(
+        self, queue: str, worker: UUID, ids: list[UUID], outcomes: bytes, *, keep: bool, lease: timedelta
+    ) -> Query[dict[UUID, datetime | None]]:
+        return self._query(
+            "advance", _times, queue=queue, worker=worker, ids=ids, outcomes=_text(outcomes), keep=keep, lease=lease
+        )
+
+    def stay(self, queue: str, worker: UUID, ids: list[UUID], outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
+        return self._query("stay", _times, queue=queue, worker=worker, ids=ids, outcomes=_text(outcomes))
+
+    def cancel(self, queue: str, worker: UUID, ids: list[UUID], outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
+        return self._query("cancel", _ids, queue=queue, worker=worker, ids=ids, outcomes=_text(outcomes))
+
+    def skip_locked(self, query: Query[T]) -> Query[T]:
+        """The same write, passing over rows that somebody else has locked."""
+        name = query.statement.name
+        if name not in self._skipping:
+            self._skipping[name] = query.statement.skip_locked(self.schema)
+        return Query(self._skipping[name], query.parameters, query.read)
+
+    def fences(self, queue: str, ids: list[UUID]) -> Query[dict[UUID, Fence]]:
+        return self._query("fences", lambda rows: {r[0]: Fence._make(r) for r in rows}, queue=queue, ids=ids)
+
+    def recorded(self, ids: list[UUID]) -> Query[list[Recorded]]:
+        return self._query("recorded", _rows(Recorded), ids=ids)
+
+    # --- leases
+
+    def beat(self, queue: str, worker: UUID, ids: list[UUID], lease: timedelta) -> Query[list[Beaten]]:
+        return self._query("beat", _rows(Beaten), queue=queue, worker=worker, ids=ids, lease=lease)
+
+    def reap(self, queue: str, limit: int) -> Query[list[Reaped]]:
+        return self._query("reap", _rows(Reaped), queue=queue, limit=limit)
+
+    def reap_cancelled(self, queue: str, limit: int) -> Query[set[UUID]]:
+        return self._query("reap_cancelled", _first_set, queue=queue, limit=limit)
+
+    def strays(self, queue: str, worker: UUID) -> Query[list[tuple[UUID, int]]]:
+        return self._query("strays", lambda rows: [(r[0], r[1]) for r in rows], queue=queue, worker=worker)
+
+    # --- workers
+
+    def register(
+        self,
+        worker: UUID,
+        *,
+        name: str,
+        host: str,
+        pid: int,
+        version: str,
+        queues: list[str],
+        steps: list[str],
+        slots: int,
+    ) -> Query[None]:
+        return self._query(
+            "register",
+            _nothing,
+            worker=worker,
+            name=name,
+            host=host,
+            pid=pid,
+            version=version,
+            queues=queues,
+            steps=steps,
+            slots=slots,
+        )
+
+    def seen(self, worker: UUID, stuck: int) -> Query[bool | None]:
+        return self._query("seen", _maybe_value, worker=worker, stuck=stuck)
+
+    def idle(self, worker: UUID, idle: bool) -> Query[None]:
+        return self._query("idle", _nothing, worker=worker, idle=idle)
+
+    def stopping(self, worker: UUID) -> Query[None]:
+        return self._query("stopping", _nothing, worker=worker)
+
+    def stopped(self, worker: UUID) -> Query[None]:
+        return self._query("stopped", _nothing, worker=worker)
+
+    def declare_kind(self, name: str, queue: str, priority: int, first: str | None, graph: bytes) -> Query[None]:
+        return self._query(
+            "declare_kind", _nothing, name=name, queue=queue, priority=priority, first=first, graph=_text(graph)
+        )
+
+    def ensure_partitions(self) -> Query[None]:
+        return self._query("ensure_partitions", _nothing)
+
+    def schema_version(self) -> Query[int]:
+        return self._query("schema_version", _value)
+
+    def archived(self, id: UUID) -> Query[bool]:
+        return self._query("archived", _value, id=id)
+
+    def server(self) -> Query[str]:
+        return self._query("server", _value)
+
+    def isolation(self) -> Query[tuple[str, str]]:
+        return self._query("isolation", lambda rows: (rows[0][0], rows[0][1]))
+
+    # --- verbs of people
+
+    def retry(self, id: UUID, options: bytes) -> Query[str]:
+        return self._query("retry", _value, id=id, options=_text(options))
+
+    def cancel_task(self, id: UUID, options: bytes) -> Query[str]:
+        return self._query("cancel_task", _value, id=id, options=_text(options))
+
+    def discard(self, id: UUID, options: bytes) -> Query[str]:
+        return self._query("discard", _value, id=id, options=_text(options))
+
+    def stop_workers(self, worker: UUID | None) -> Query[int]:
+        return self._query("stop_workers", _value, worker=worker)
+
+    # --- what people ask
+
+    def read(self, name: str, **values: object) -> Query[list[Row]]:
+        """A statement of `insights.sql`, with its rows as they are."""
+        return self._query(name, list, **values)
+
+
+@cache
+def queries(schema: str) -> Queries:
+    """The queries of a schema, made once."""
+    return Queries(schema)
+
+
+# How rows are read.
+
+
+def _text(json: bytes | None) -> str | None:
+    return None if json is None else json.decode()
+
+
+def _nothing(rows: Sequence[Row]) -> None:
+    return None
+
+
+def _some(rows: Sequence[Row]) -> bool:
+    return bool(rows)
+
+
+def _value(rows: Sequence[Row]) -> Any:
+    return rows[0][0]
+
+
+def _maybe_value(rows: Sequence[Row]) -> Any:
+    return rows[0][0] if rows else None
+
+
+def _first_set(rows: Sequence[Row]) -> set[UUID]:
+    return {row[0] for row in rows}
+
+
+def _ids(rows: Sequence[Row]) -> dict[UUID, datetime | None]:
+    return dict.fromkeys([row[0] for row in rows])
+
+
+def _times(rows: Sequence[Row]) -> dict[UUID, datetime | None]:
+    return {row[0]: row[1] for row in rows}
+
+
+_Made = TypeVar("_Made", bound=tuple[Any, ...])
+
+
+def _rows(cls: type[_Made]) -> Callable[[Sequence[Row]], list[_Made]]:
+    make: Callable[[Row], _Made] = cls._make  # type: ignore[attr-defined]
+    return lambda rows: list(map(make, rows))
+
+
+def _maybe(cls: type[_Made]) -> Callable[[Sequence[Row]], _Made | None]:
+    make: Callable[[Row], _Made] = cls._make  # type: ignore[attr-defined]
+    return lambda rows: make(rows[0]) if rows else None

@@ -1,0 +1,88 @@
+"""A statement is text from a `.sql` file; a query is a statement with its parameters, ready for any driver.
+
+Statements are written with `:name` parameters and `holdfast.` for the schema, so they can be pasted into psql.
+They are rendered once per schema with numbered parameters (`$1`), which psycopg's raw cursors and asyncpg
+both take. Nothing here knows a driver: running a query is the business of `holdfast._db`.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+_HEADING = re.compile(r"^-- ([a-z_]+) --$", re.MULTILINE)
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_SCHEMA = re.compile(r"\bholdfast\.")
+_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+_IDS = re.compile(r"/\*ids\*/(\$\d+)::uuid\[\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One named statement, rendered for one schema."""
+
+    name: str
+    prose: str
+    text: str
+    parameters: tuple[str, ...]
+
+    def skip_locked(self, schema: str) -> "Statement":
+        """The same statement, passing over rows that somebody else has locked."""
+        queue = f"${self.parameters.index('queue') + 1}"
+        picked = (
+            rf"ARRAY(SELECT l.id FROM {quote(schema)}.task l WHERE l.queue = {queue}::text"
+            r" AND l.id = ANY (\1::uuid[]) ORDER BY l.id FOR UPDATE SKIP LOCKED)"
+        )
+        return Statement(self.name, self.prose, _IDS.sub(picked, self.text), self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Generic[T]):
+    """A statement with its parameters and the way to read its rows."""
+
+    statement: Statement
+    parameters: tuple[object, ...]
+    read: Callable[[Sequence[Row]], T]
+
+
+def quote(identifier: str) -> str:
+    """An SQL identifier, quoted."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def for_schema(text: str, schema: str) -> str:
+    """SQL text with the schema's name filled in: `holdfast.` as an identifier, `:'schema'` as a literal."""
+    literal = "'" + schema.replace("'", "''") + "'"
+    return _SCHEMA.sub(lambda _: quote(schema) + ".", text.replace(":'schema'", literal))
+
+
+@cache
+def statements(schema: str) -> Mapping[str, Statement]:
+    """All named statements, rendered for a schema."""
+    found: dict[str, Statement] = {}
+    for file in ("lifecycle.sql", "insights.sql"):
+        text = resources.files(__package__).joinpath(file).read_text("utf-8")
+        parts = _HEADING.split(text)
+        for name, body in zip(parts[1::2], parts[2::2], strict=True):
+            if name in found:
+                raise ValueError(f"statement {name!r} is there twice")
+            found[name] = _statement(name, body, schema)
+    return found
+
+
+def _statement(name: str, body: str, schema: str) -> Statement:
+    prose = " ".join(line.strip(" -") for line in _COMMENT.findall(body))
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    text = _PARAMETER.sub(number, for_schema(_COMMENT.sub("", body), schema)).strip()
+    return Statement(name, prose, text, tuple(names))

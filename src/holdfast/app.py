@@ -1,0 +1,299 @@
+"""`App`: tasks with a database. Callers enqueue and ask through it; workers run what it declares."""
+
+import asyncio
+import importlib
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Self, TypeVar, overload
+from uuid import UUID
+
+from typing_extensions import Unpack
+
+from holdfast import insights
+from holdfast._db.callers import run_on
+from holdfast._db.config import Database, check_schema, resolve
+from holdfast._db.connection import as_uuid
+from holdfast._db.pool import Pool
+from holdfast._engine.worker import Worker, WorkerSettings
+from holdfast._model.call import Call, Entry, StepValue, reference
+from holdfast._model.duration import Duration, seconds
+from holdfast._model.function import Function
+from holdfast._model.kind import Kind
+from holdfast._model.options import EnqueueOptions
+from holdfast._model.reference import Ref, TaskInfo
+from holdfast._model.request import Request, request_of
+from holdfast._model.tasks import Tasks
+from holdfast._sql import plans
+from holdfast._sql.queries import queries
+from holdfast._sql.query import Query
+from holdfast.errors import DatabaseUnreachable, DeclarationError, ResultTimeout, TaskNotFound, WrongState
+from holdfast.sync import SyncApp
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class App(Tasks):
+    """Tasks with a database. Making one opens and imports nothing."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        schema: str = "holdfast",
+        modules: Sequence[str] = (),
+        include: Sequence[Tasks] = (),
+    ) -> None:
+        super().__init__()
+        self._url = url
+        self._modules = tuple(modules)
+        self._loaded = False
+        self._database: Database | None = None
+        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
+        self._sync: SyncApp | None = None
+        self._queries = queries(check_schema(schema))
+        self._owner = self
+        self.schema = schema
+        for tasks in include:
+            self._include(tasks)
+
+    @property
+    def database(self) -> Database:
+        """The database this app uses, and where its URL came from; resolved at first use."""
+        if self._database is None:
+            self._database = resolve(self._url)
+        return self._database
+
+    @property
+    def sync(self) -> SyncApp:
+        """The same app for blocking code."""
+        if self._sync is None:
+            self._sync = SyncApp(self._queries, lambda: self.database)
+        return self._sync
+
+    def load(self) -> Self:
+        """Imports `modules=`, so that everything is declared. Workers and the command line do this."""
+        if not self._loaded:
+            self._loaded = True
+            for module in self._modules:
+                try:
+                    importlib.import_module(module)
+                except ModuleNotFoundError as error:
+                    if error.name is not None and module.startswith(error.name):
+                        raise DeclarationError(f"App(modules=[…]): there is no module {module!r}") from None
+                    raise
+        return self
+
+    # --- enqueue
+
+    @overload
+    async def enqueue(self, what: Call[R], /, *, conn: object = None, **options: Unpack[EnqueueOptions]) -> Ref[R]: ...
+    @overload
+    async def enqueue(
+        self, what: StepValue, /, *, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Ref[Any]: ...
+    async def enqueue(self, what: object, /, *, conn: object = None, **options: Unpack[EnqueueOptions]) -> Ref[Any]:
+        """Enqueues a task: a step value, or a function with its arguments (`send.bind(42)`).
+
+        With `conn`, in that connection's transaction: the task exists exactly if it commits.
+        """
+        request = request_of(what, options)
+        return self._ref(request, await self._enqueue(request, conn))
+
+    @overload
+    async def enqueue_many(
+        self, what: Iterable[Call[R]] | Iterable[Entry[R]], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> list[Ref[R]]: ...
+    @overload
+    async def enqueue_many(
+        self, what: Iterable[StepValue], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> list[Ref[Any]]: ...
+    async def enqueue_many(
+        self, what: Iterable[Any], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> list[Ref[Any]]:
+        """Enqueues many tasks at once; `Entry(what, …)` gives one of them options of its own."""
+        requests = [request_of(each, options) for each in what]
+        run = self._run if conn is None else partial(run_on, conn)
+        tasks = await plans.drive(plans.new_tasks(self._queries, requests), run)
+        answers: list[plans.Enqueued] = []
+        for start in range(0, len(tasks), plans.MANY):
+            part = tasks[start : start + plans.MANY]
+            answers += await plans.drive(
+                plans.enqueue_many(
+                    self._queries, part, plans.one_conflict_rule([r.on_conflict for r in requests if r.key is not None])
+                ),
+                run,
+            )
+        for queue in {task.queue for task in tasks}:
+            await run(self._queries.notify(queue) if conn is not None else self._queries.notify_if_idle(queue))
+        return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
+
+    async def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
+        if conn is not None:
+            run: Callable[[Query[Any]], Any] = partial(run_on, conn)
+            task = (await plans.drive(plans.new_tasks(self._queries, [request]), run))[0]
+            answer = await plans.drive(plans.enqueue(self._queries, task, request.on_conflict), run)
+            await run(self._queries.notify(task.queue))
+            return answer
+        task = (await plans.drive(plans.new_tasks(self._queries, [request]), self._run))[0]
+        wake = self._queries.notify_if_idle(task.queue)
+        try:
+            return await plans.drive(
+                plans.enqueue(self._queries, task, request.on_conflict), partial(self._pool.run, then=wake)
+            )
+        except DatabaseUnreachable:
+            # The answer was lost, or the connection had been broken before. Asked again, but never done twice.
+            return await self._pool.again(
+                plans.enqueue(self._queries, task, request.on_conflict, again=True),
+                self._queries.archived(task.id),
+                wake,
+            ) or plans.Enqueued(task.id, task.kind, True)
+
+    # --- ask and act
+
+    @overload
+    def ref(self, id: UUID | str, of: Function[..., R] | Kind[R], /) -> Ref[R]: ...
+    @overload
+    def ref(self, id: UUID | str, /) -> Ref[Any]: ...
+    def ref(self, id: UUID | str, of: Any = None, /) -> Ref[Any]:
+        """A reference to a task by its id; `of` says what its result is."""
+        return reference(as_uuid(id), of, self)
+
+    async def info(self, id: UUID | str, /) -> TaskInfo:
+        """How a task stands, live or archived."""
+        found = await self._run(insights.task(self._queries, as_uuid(id)))
+        if found is None:
+            raise TaskNotFound(f"there is no task {id}; it may be older than the retention time")
+        return found
+
+    async def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:
+        """Waits for a task and gives its result. `ref.result()` is the way to ask for it."""
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        try:
+            async with asyncio.timeout(limit):
+                for look in insights.patiently():
+                    found = await self._run(insights.task(self._queries, ref.id))
+                    if found is not None and (ended := insights.outcome_of(found, ref)) is not None:
+                        return ended[0]
+                    await asyncio.sleep(look)
+        except TimeoutError:
+            raise ResultTimeout(f"task {ref.id} was not finished within {limit:g} s") from None
+
+    async def cancel(self, id: UUID | str, reason: str = "", /, *, by: str | None = None) -> bool:
+        """Cancels a task: at once, or by telling its handler if it is running. False if it had already ended."""
+        try:
+            await self._run(self._queries.cancel_task(as_uuid(id), insights.options_bag(by=by, why=reason or None)))
+        except WrongState:
+            return False
+        return True
+
+    async def retry(
+        self,
+        id: UUID | str,
+        /,
+        *,
+        args: dict[str, Any] | None = None,
+        step: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_attempt: int | None = None,
+    ) -> None:
+        """Resumes a parked task with a fresh budget, also with repaired args or at another step."""
+        bag = insights.options_bag(args=args, step=step, by=by, why=why, expected_attempt=expected_attempt)
+        await self._run(self._queries.retry(as_uuid(id), bag))
+
+    async def discard(self, id: UUID | str, /, *, by: str | None = None, why: str | None = None) -> None:
+        """Gives a parked task up."""
+        await self._run(self._queries.discard(as_uuid(id), insights.options_bag(by=by, why=why)))
+
+    async def stop_workers(self, worker: UUID | str | None = None, /) -> int:
+        """Asks one worker, or all, to stop; tells how many were asked."""
+        return await self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker)))
+
+    # --- work
+
+    @asynccontextmanager
+    async def worker(
+        self,
+        *,
+        queues: str | Sequence[str] = "default",
+        concurrency: int = 10,
+        lease: Duration = 30,
+        beat: Duration | None = None,
+        poll: Duration = 1,
+        reap: Duration = 5,
+        grace: Duration = 30,
+        name: str = "",
+    ) -> AsyncIterator[None]:
+        """Runs a worker beside the body of the `async with`; leaving it stops the worker gracefully."""
+        settings = WorkerSettings.of(
+            queues=queues, concurrency=concurrency, lease=lease, beat=beat, poll=poll, reap=reap, grace=grace, name=name
+        )
+        made = self.make_worker(settings)
+        running = asyncio.create_task(made.run(), name="holdfast worker")
+        starting = asyncio.create_task(made.started.wait())
+        try:
+            await asyncio.wait([running, starting], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+            yield
+        finally:
+            starting.cancel()
+            made.stop()
+            await running
+
+    def make_worker(self, settings: WorkerSettings) -> Worker:
+        """A worker that is not running yet: for the command line and for tests."""
+        return Worker(self.load(), self.database.url, settings, schema=self.schema, version=package_version())
+
+    @asynccontextmanager
+    async def lifespan(self, asgi: Any, /) -> AsyncIterator[None]:
+        """A worker for as long as an ASGI application lives: `FastAPI(lifespan=app.lifespan)`."""
+        async with self, self.worker():
+            yield
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections of this event loop."""
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
+
+    # --- inside
+
+    @property
+    def _pool(self) -> Pool:
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            pool = self._pools[loop] = Pool(self.database.url, self.schema)
+        return pool
+
+    async def _run(self, query: Query[T]) -> T:
+        return await self._pool.run(query)
+
+    def _ref(self, request: Request, answer: plans.Enqueued) -> Ref[Any]:
+        return Ref(
+            answer.id,
+            answer.kind,
+            queue=request.queue,
+            created=answer.created,
+            tracker=self,
+            decode_result=request.decode_result,
+        )
+
+
+def package_version() -> str:
+    """The installed version of Holdfast."""
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,201 @@
+"""What people ask about tasks: the one read API behind references, CLI and dashboard."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast._model.reference import Ref, TaskInfo
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query, Row
+from holdfast.errors import NoResult, TaskCancelled, TaskDiscarded, TaskExpired, TaskParked
+
+_LOOK_AGAIN = (0.02, 0.05, 0.1, 0.2, 0.5)
+_ENDS: dict[str, type[NoResult]] = {
+    "parked": TaskParked,
+    "cancelled": TaskCancelled,
+    "expired": TaskExpired,
+    "discarded": TaskDiscarded,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptInfo:
+    """One attempt of the log; the running one has no outcome yet."""
+
+    task_id: UUID
+    queue: str
+    kind: str
+    step: str
+    moves: int
+    attempt: int
+    worker_id: UUID | None
+    claimed_at: datetime | None
+    finished_at: datetime | None
+    outcome: str | None
+    error: Mapping[str, Any] | None
+    args: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeInfo:
+    """A repair or operator action."""
+
+    action: str
+    by: str
+    why: str | None
+    old: Any
+    new: Any
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker as it last reported."""
+
+    id: UUID
+    name: str
+    host: str
+    pid: int
+    version: str
+    queues: list[str]
+    steps: list[str]
+    slots: int
+    idle: bool
+    stuck: int
+    started_at: datetime
+    seen_at: datetime
+    stop_requested_at: datetime | None
+    stopping_at: datetime | None
+    stopped_at: datetime | None
+
+
+def task(queries: Queries, id: UUID) -> Query[TaskInfo | None]:
+    """One task, live or archived."""
+    query = queries.read("task_info", id=id)
+    return Query(query.statement, query.parameters, lambda rows: _task(rows[0]) if rows else None)
+
+
+def tasks(
+    queries: Queries,
+    *,
+    state: str | None = None,
+    kind: str | None = None,
+    queue: str | None = None,
+    limit: int = 50,
+    below: UUID | None = None,
+) -> Query[list[TaskInfo]]:
+    """Tasks, the newest first."""
+    query = queries.read("list_tasks", state=state, kind=kind, queue=queue, limit=limit, below=below)
+    return Query(query.statement, query.parameters, lambda rows: [_task(row) for row in rows])
+
+
+def attempts(queries: Queries, id: UUID) -> Query[list[AttemptInfo]]:
+    """The attempts of one task, in order."""
+    query = queries.read("task_attempts", id=id)
+    return Query(query.statement, query.parameters, lambda rows: [_attempt(row) for row in rows])
+
+
+def changes(queries: Queries, id: UUID) -> Query[list[ChangeInfo]]:
+    """The repairs and operator actions on one task, in order."""
+    query = queries.read("task_changes", id=id)
+    return Query(query.statement, query.parameters, lambda rows: [_change(row) for row in rows])
+
+
+def workers(queries: Queries, *, limit: int = 100) -> Query[list[WorkerInfo]]:
+    """Workers, the newest first."""
+    query = queries.read("workers", limit=limit)
+    return Query(query.statement, query.parameters, lambda rows: [WorkerInfo(*row) for row in rows])
+
+
+def outcome_of(info: TaskInfo, ref: Ref[Any]) -> tuple[Any] | None:
+    """The result of a task that has ended, in a tuple; None if it goes on; raises if it has none to give."""
+    if info.state == "done":
+        decode = ref._decode_result
+        raw = msgspec.json.encode(info.result)
+        return (decode(raw) if decode is not None and info.result is not None else info.result,)
+    if info.state in _ENDS:
+        error = info.error or {}
+        said = f": {error.get('type')}: {error.get('message')}" if error else ""
+        advice = f". Repair the cause, then: holdfast retry {info.id}" if info.state == "parked" else ""
+        raise _ENDS[info.state](f"task {info.id} ({info.kind}.{info.step}) is {info.state}{said}{advice}")
+    return None
+
+
+def patiently() -> Iterator[float]:
+    yield from _LOOK_AGAIN
+    while True:
+        yield _LOOK_AGAIN[-1]
+
+
+def options_bag(**options: Any) -> bytes:
+    """The options of an SQL verb: those that were given."""
+    return msgspec.json.encode({name: value for name, value in options.items() if value is not None})
+
+
+def _task(row: Row) -> TaskInfo:
+    (
+        id,
+        queue,
+        kind,
+        step,
+        state,
+        phase,
+        priority,
+        run_at,
+        moves,
+        attempt,
+        errors,
+        crashes,
+        worker_id,
+        claimed_at,
+        lease_expires_at,
+        args,
+        error,
+        key,
+        headers,
+        created_at,
+        finished_at,
+        result,
+    ) = row
+    return TaskInfo(
+        id=id,
+        queue=queue,
+        kind=kind,
+        step=step,
+        state=state,
+        phase=phase,
+        priority=priority,
+        run_at=run_at,
+        moves=moves,
+        attempt=attempt,
+        errors=errors,
+        crashes=crashes,
+        worker_id=worker_id,
+        claimed_at=claimed_at,
+        lease_expires_at=lease_expires_at,
+        args=_json(args),
+        error=_json(error),
+        key=key,
+        headers=_json(headers) or {},
+        created_at=created_at,
+        finished_at=finished_at,
+        result=_json(result),
+    )
+
+
+def _attempt(row: Row) -> AttemptInfo:
+    *plain, error, args = row
+    return AttemptInfo(*plain, error=_json(error), args=_json(args))
+
+
+def _change(row: Row) -> ChangeInfo:
+    action, by, why, old, new, at = row
+    return ChangeInfo(action, by, why, _json(old), _json(new), at)
+
+
+def _json(text: bytes | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

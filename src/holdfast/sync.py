@@ -1,0 +1,204 @@
+"""`app.sync`: the same app for blocking code, on connections of its own or on the caller's."""
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Generic, TypeVar, overload
+from uuid import UUID
+
+from typing_extensions import TypeVar as TypeVarWithDefault
+from typing_extensions import Unpack
+
+from holdfast import insights
+from holdfast._db.callers import run_on_sync
+from holdfast._db.config import Database
+from holdfast._db.connection import as_uuid
+from holdfast._db.pool import SyncPool
+from holdfast._model.call import Call, Entry, StepValue, reference
+from holdfast._model.duration import Duration, seconds
+from holdfast._model.function import Function
+from holdfast._model.kind import Kind
+from holdfast._model.options import EnqueueOptions
+from holdfast._model.reference import Ref, TaskInfo
+from holdfast._model.request import Request, request_of
+from holdfast._sql import plans
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+from holdfast.errors import DatabaseUnreachable, ResultTimeout, TaskNotFound, WrongState
+
+R = TypeVar("R")
+T = TypeVar("T")
+R_co = TypeVarWithDefault("R_co", covariant=True, default=Any)
+
+
+class SyncRef(Generic[R_co]):
+    """A reference to one task, for blocking code."""
+
+    def __init__(self, app: "SyncApp", ref: Ref[Any]) -> None:
+        self._app = app
+        self._ref = ref
+        self.id: UUID = ref.id
+        self.kind: str = ref.kind
+        self.created: bool = ref.created
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """Waits for the task and gives its result; raises a NoResult if it is parked, cancelled, expired or late."""
+        answer: R_co = self._app.result(self._ref, timeout)
+        return answer
+
+    def info(self) -> TaskInfo:
+        """How the task stands now."""
+        return self._app.info(self.id)
+
+    def cancel(self, reason: str = "") -> bool:
+        """Cancels the task; False if it had already ended."""
+        return self._app.cancel(self.id, reason)
+
+    def __repr__(self) -> str:
+        return f"<SyncRef {self.kind} {self.id}>"
+
+
+class SyncApp:
+    """An App's methods for blocking code."""
+
+    def __init__(self, queries: Queries, database: Callable[[], Database]) -> None:
+        self._queries = queries
+        self._database = database
+        self._pool: SyncPool | None = None
+
+    @overload
+    def enqueue(self, what: Call[R], /, *, conn: object = None, **options: Unpack[EnqueueOptions]) -> SyncRef[R]: ...
+    @overload
+    def enqueue(
+        self, what: StepValue, /, *, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> SyncRef[Any]: ...
+    def enqueue(self, what: object, /, *, conn: object = None, **options: Unpack[EnqueueOptions]) -> SyncRef[Any]:
+        """As `App.enqueue`, blocking."""
+        request = request_of(what, options)
+        return self._ref(request, self._enqueue(request, conn))
+
+    @overload
+    def enqueue_many(
+        self, what: Iterable[Call[R]] | Iterable[Entry[R]], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> list[SyncRef[R]]: ...
+    @overload
+    def enqueue_many(
+        self, what: Iterable[StepValue], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> list[SyncRef[Any]]: ...
+    def enqueue_many(
+        self, what: Iterable[Any], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> list[SyncRef[Any]]:
+        """As `App.enqueue_many`, blocking."""
+        requests = [request_of(each, options) for each in what]
+        run = self._run if conn is None else partial(run_on_sync, conn)
+        tasks = plans.drive_sync(plans.new_tasks(self._queries, requests), run)
+        answers: list[plans.Enqueued] = []
+        for start in range(0, len(tasks), plans.MANY):
+            part = tasks[start : start + plans.MANY]
+            answers += plans.drive_sync(
+                plans.enqueue_many(
+                    self._queries, part, plans.one_conflict_rule([r.on_conflict for r in requests if r.key is not None])
+                ),
+                run,
+            )
+        for queue in {task.queue for task in tasks}:
+            run(self._queries.notify(queue) if conn is not None else self._queries.notify_if_idle(queue))
+        return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
+
+    def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
+        run: Callable[[Query[Any]], Any] = self._run if conn is None else partial(run_on_sync, conn)
+        task = plans.drive_sync(plans.new_tasks(self._queries, [request]), run)[0]
+        plan = plans.enqueue(self._queries, task, request.on_conflict)
+        if conn is not None:
+            answer = plans.drive_sync(plan, run)
+            run(self._queries.notify(task.queue))
+            return answer
+        wake = self._queries.notify_if_idle(task.queue)
+        try:
+            return plans.drive_sync(plan, partial(self._connections.run, then=wake))
+        except DatabaseUnreachable:
+            again = plans.enqueue(self._queries, task, request.on_conflict, again=True)
+            return self._connections.again(again, self._queries.archived(task.id), wake) or plans.Enqueued(
+                task.id, task.kind, True
+            )
+
+    @overload
+    def ref(self, id: UUID | str, of: Function[..., R] | Kind[R], /) -> SyncRef[R]: ...
+    @overload
+    def ref(self, id: UUID | str, /) -> SyncRef[Any]: ...
+    def ref(self, id: UUID | str, of: Any = None, /) -> SyncRef[Any]:
+        """As `App.ref`."""
+        return SyncRef(self, reference(as_uuid(id), of))
+
+    def info(self, id: UUID | str, /) -> TaskInfo:
+        """As `App.info`, blocking."""
+        found = self._run(insights.task(self._queries, as_uuid(id)))
+        if found is None:
+            raise TaskNotFound(f"there is no task {id}; it may be older than the retention time")
+        return found
+
+    def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:
+        """As `App.result`, blocking."""
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        until = None if limit is None else time.monotonic() + limit
+        for look in insights.patiently():
+            found = self._run(insights.task(self._queries, ref.id))
+            if found is not None and (ended := insights.outcome_of(found, ref)) is not None:
+                return ended[0]
+            if until is not None and time.monotonic() + look > until:
+                raise ResultTimeout(f"task {ref.id} was not finished within {limit:g} s")
+            time.sleep(look)
+        raise AssertionError("patience has no end")
+
+    def cancel(self, id: UUID | str, reason: str = "", /, *, by: str | None = None) -> bool:
+        """As `App.cancel`, blocking."""
+        try:
+            self._run(self._queries.cancel_task(as_uuid(id), insights.options_bag(by=by, why=reason or None)))
+        except WrongState:
+            return False
+        return True
+
+    def retry(
+        self,
+        id: UUID | str,
+        /,
+        *,
+        args: dict[str, Any] | None = None,
+        step: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_attempt: int | None = None,
+    ) -> None:
+        """As `App.retry`, blocking."""
+        bag = insights.options_bag(args=args, step=step, by=by, why=why, expected_attempt=expected_attempt)
+        self._run(self._queries.retry(as_uuid(id), bag))
+
+    def discard(self, id: UUID | str, /, *, by: str | None = None, why: str | None = None) -> None:
+        """As `App.discard`, blocking."""
+        self._run(self._queries.discard(as_uuid(id), insights.options_bag(by=by, why=why)))
+
+    def stop_workers(self, worker: UUID | str | None = None, /) -> int:
+        """As `App.stop_workers`, blocking."""
+        return self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker)))
+
+    def ask(self, query: Query[T]) -> T:
+        """Runs a query of `holdfast.insights`."""
+        return self._run(query)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    @property
+    def _connections(self) -> SyncPool:
+        if self._pool is None:
+            self._pool = SyncPool(self._database().url, self._queries.schema)
+        return self._pool
+
+    def _run(self, query: Query[T]) -> T:
+        return self._connections.run(query)
+
+    def _ref(self, request: Request, answer: plans.Enqueued) -> SyncRef[Any]:
+        return SyncRef(self, Ref(answer.id, answer.kind, created=answer.created, decode_result=request.decode_result))

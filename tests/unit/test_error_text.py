@@ -1,0 +1,170 @@
+"""Q11: an error becomes JSON that PostgreSQL takes, whatever it holds, and describing it never raises."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast._model.codec import MAX_BYTES, encode_error, simple_error
+from holdfast._model.error_text import MAX_CAUSES, MAX_MESSAGE, MAX_TRACEBACK
+
+
+def described(error: BaseException) -> Any:
+    return json.loads(encode_error(error))
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def test_type_message_and_traceback() -> None:
+    told = described(raised(KeyError("name")))
+    assert told["type"] == "KeyError"
+    assert told["message"] == "'name'"
+    assert told["traceback"].startswith("Traceback (most recent call last):\n")
+    assert "in raised" in told["traceback"]
+    assert told["traceback"].endswith("KeyError: 'name'")
+    assert told["causes"] == []
+
+
+def test_types_are_qualified_by_module() -> None:
+    assert described(json.JSONDecodeError("x", "", 0))["type"] == "json.decoder.JSONDecodeError"
+
+
+def test_the_chain_of_causes() -> None:
+    try:
+        try:
+            try:
+                raise KeyError(1)
+            except KeyError:
+                raise ValueError(2)  # noqa: B904
+        except ValueError as error:
+            raise OSError(3) from error
+    except OSError as error:
+        told = described(error)
+    assert [(cause["type"], cause["message"]) for cause in told["causes"]] == [("ValueError", "2"), ("KeyError", "1")]
+    assert all(cause["traceback"] for cause in told["causes"])
+
+
+def test_a_suppressed_context_is_left_out() -> None:
+    try:
+        try:
+            raise KeyError(1)
+        except KeyError:
+            raise ValueError(2) from None
+    except ValueError as error:
+        assert described(error)["causes"] == []
+
+
+def test_members_of_a_group_are_causes() -> None:
+    told = described(ExceptionGroup("both", [KeyError(1), ExceptionGroup("inner", [OSError(2)])]))
+    assert [cause["type"] for cause in told["causes"]] == ["KeyError", "ExceptionGroup", "OSError"]
+
+
+def test_causes_are_bounded_and_may_go_in_a_circle() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert [cause["message"] for cause in described(first)["causes"]] == ["second"]
+    assert len(described(ExceptionGroup("many", [ValueError(n) for n in range(500)]))["causes"]) == MAX_CAUSES
+
+
+def test_long_texts_lose_their_middle() -> None:
+    told = described(raised(ValueError("begin" + "x" * 1_000_000 + "end")))
+    assert told["message"].startswith("begin")
+    assert told["message"].endswith("end")
+    assert len(told["message"]) < MAX_MESSAGE + 100
+    assert len(told["traceback"]) < MAX_TRACEBACK + 100
+    assert "left out" in told["message"]
+
+
+def test_the_worst_error_is_smaller_than_the_limit() -> None:
+    worst = raised(ExceptionGroup("\x01" * 10**6, [raised(ValueError("\x01" * 10**6)) for _ in range(20)]))
+    assert len(encode_error(worst)) < MAX_BYTES
+
+
+def test_endless_recursion_is_told_briefly() -> None:
+    def down(n: int) -> int:
+        return up(n + 1)
+
+    def up(n: int) -> int:
+        return down(n + 1)
+
+    with pytest.raises(RecursionError) as caught:
+        down(0)
+    told = described(caught.value)
+    assert "frames left out" in told["traceback"]
+    assert len(told["traceback"]) < MAX_TRACEBACK + 100
+
+
+@given(st.text(st.characters()))
+def test_q11_any_message_is_storable(message: str) -> None:
+    told = described(raised(ValueError(message)))
+    assert "\0" not in json.dumps(told, ensure_ascii=False)
+    json.dumps(told, ensure_ascii=False).encode()
+
+
+def test_notes_are_part_of_the_message() -> None:
+    error = ValueError("x")
+    error.add_note("while \0 shipping")
+    assert described(error)["message"] == "x\nwhile \\x00 shipping"
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+class Lying(Exception):
+    def __str__(self) -> str:
+        return 3  # type: ignore[return-value]
+
+
+class Odd(Exception):
+    __notes__ = [1, "fine", object()]  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "error", [Unprintable(), Lying(), Odd(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()]
+)
+def test_q11_describing_never_raises(error: BaseException) -> None:
+    told = described(raised(error))
+    assert told["type"]
+    assert "\0" not in told["type"]
+
+
+def test_a_class_without_a_proper_name_is_told_anyway() -> None:
+    class Nameless(Exception):
+        __module__ = None  # type: ignore[assignment]
+
+    assert described(Nameless("x"))["message"] == "x"
+
+
+def test_holdfasts_own_frames_at_the_beginning_are_left_out() -> None:
+    # Called from a module of Holdfast, as the engine calls a step.
+    def raised_here() -> None:
+        raise ValueError("mine")
+
+    engine: dict[str, Any] = {"__name__": "holdfast._engine.pretended", "raised_here": raised_here}
+    exec("def call():\n    raised_here()\n", engine)
+    with pytest.raises(ValueError, match="mine") as caught:
+        engine["call"]()
+    frames = caught.value.__traceback__
+    told = described(caught.value.with_traceback(frames.tb_next if frames else None))
+    assert "in call" not in told["traceback"]
+    assert "in raised_here" in told["traceback"]
+
+
+def test_errors_without_an_exception() -> None:
+    assert json.loads(simple_error("Lost", "the\0worker")) == {
+        "type": "Lost",
+        "message": "the\\x00worker",
+        "traceback": "",
+        "causes": [],
+    }
