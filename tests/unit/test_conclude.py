@@ -3,7 +3,7 @@
 import asyncio
 import json
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from holdfast import Cancel, Done, Fail, Later, Retry, Snooze, Tasks
 from holdfast._model.conclude import outcome_of_error, outcome_of_return
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Retried, Snoozed
 
-AT = datetime(2030, 1, 1, tzinfo=timezone.utc)
+AT = datetime(2030, 1, 1, tzinfo=UTC)
 tasks = Tasks()
 greeter = tasks.kind("greeter", retry=Retry(2, delay="4s", backoff=1, jitter=0))
 other = tasks.kind("other")
@@ -225,8 +225,16 @@ def test_concluding_never_raises() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.text() | st.floats() | st.integers() | st.just(object()) | st.just(Hello) | st.builds(ValueError),
-        lambda inner: st.builds(Hello, inner) | st.builds(Done, inner) | st.builds(Later, inner, st.just(1)) | st.lists(inner),
+        st.none()
+        | st.text()
+        | st.floats()
+        | st.integers()
+        | st.just(object())
+        | st.just(Hello)
+        | st.builds(ValueError),
+        lambda inner: (
+            st.builds(Hello, inner) | st.builds(Done, inner) | st.builds(Later, inner, st.just(1)) | st.lists(inner)
+        ),
         max_leaves=5,
     )
 )

@@ -130,9 +130,7 @@ class Odd(Exception):
     __notes__ = [1, "fine", object()]  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize(
-    "error", [Unprintable(), Lying(), Odd(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()]
-)
+@pytest.mark.parametrize("error", [Unprintable(), Lying(), Odd(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 def test_q11_describing_never_raises(error: BaseException) -> None:
     told = described(raised(error))
     assert told["type"]

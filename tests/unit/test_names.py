@@ -35,7 +35,7 @@ def test_q1_good_names_pass(check: Check, name: str) -> None:
     + [(check, name) for check in (check_queue, check_kind, check_step) for name in (None, 3, b"a", ["a"])],
 )
 def test_q1_bad_names_are_refused(check: Check, name: Any) -> None:
-    with pytest.raises(ConfigError, match="queue|schedule|kind|step") as refusal:
+    with pytest.raises(ConfigError, match=r"queue|schedule|kind|step") as refusal:
         check(name)
     assert len(str(refusal.value)) < 400
 

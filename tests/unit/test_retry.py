@@ -45,7 +45,11 @@ def test_t9_a_huge_number_of_errors_is_still_capped() -> None:
 
 
 def test_t9_the_first_policy_that_matches_decides() -> None:
-    policies = [Retry(10, on=TimeoutError, delay=1, jitter=0), Retry(0, on=(KeyError, ValueError)), Retry(2, delay=9, jitter=0)]
+    policies = [
+        Retry(10, on=TimeoutError, delay=1, jitter=0),
+        Retry(0, on=(KeyError, ValueError)),
+        Retry(2, delay=9, jitter=0),
+    ]
     assert next_delay(policies, TimeoutError(), 9) == 1 * 2**9
     assert next_delay(policies, KeyError(), 0) is None
     assert next_delay(policies, OSError(), 0) == 9
@@ -115,7 +119,9 @@ def test_t9_retry_after_does_not_widen_the_budget() -> None:
     assert next_delay([Retry(2)], SlowDown(5), 2) is None
 
 
-@pytest.mark.parametrize("rubbish", [-5, float("nan"), float("inf"), "soon", None, True, object(), pytest.param(10**5000, id="huge")])
+@pytest.mark.parametrize(
+    "rubbish", [-5, float("nan"), float("inf"), "soon", None, True, object(), pytest.param(10**5000, id="huge")]
+)
 def test_t9_a_bad_retry_after_is_ignored(rubbish: object) -> None:
     assert next_delay([Retry(1, delay=4, jitter=0)], SlowDown(rubbish), 0) == 4
 

@@ -85,6 +85,11 @@ def conninfo(url: str, name: str) -> str:
     return make_conninfo("", **{**_DEFAULTS, "application_name": name, **given})
 
 
+def with_database(url: str, name: str) -> str:
+    """The same server's connection string for another database."""
+    return make_conninfo("", **{**conninfo_to_dict(url), "dbname": name})
+
+
 async def connect(url: str, name: str = "holdfast") -> AsyncConnection[Any]:
     """A new connection in autocommit mode."""
     try:

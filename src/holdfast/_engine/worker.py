@@ -120,6 +120,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._identities: list[UUID] = []
+        self._vanished: BaseException | None = None
         self.started = asyncio.Event()
         self.roster = Roster(settings.concurrency)
 
@@ -193,6 +194,8 @@ class Worker:
                 loops.append(asyncio.create_task(self._stop_when_idle(), name="holdfast idle"))
             self.started.set()
             await self._until_stop_or_death(loops)
+            if self._vanished is not None:
+                raise self._vanished
             await self._wind_down(claiming)
         except Exception as error:
             raise explained(error, self._schema) or error from error
@@ -221,6 +224,11 @@ class Worker:
         """Asks the worker to stop; asked a second time, it stops at once."""
         if self._stop.is_set():
             self._stop_now.set()
+        self._stop.set()
+
+    def vanish(self, cause: BaseException) -> None:
+        """Ends the worker as kill -9 would: nothing is recorded or released any more. For tests."""
+        self._vanished = cause
         self._stop.set()
 
     async def _first_contact(self) -> None:

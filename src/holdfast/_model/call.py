@@ -101,13 +101,9 @@ def named(step: str, args: Mapping[str, Any], /) -> Call[Any]:
         check_kind(kind if isinstance(step, str) else step)
         check_step(name if dot else MAIN)
     except ConfigError as error:
-        raise EnqueueRefused(
-            f'named({step!r}): {error}. Write "kind.Step", or "kind" for a function.'
-        ) from None
+        raise EnqueueRefused(f'named({step!r}): {error}. Write "kind.Step", or "kind" for a function.') from None
     if not isinstance(args, Mapping):
-        raise EnqueueRefused(
-            f"named({step!r}): args must be a mapping of field names, not {type(args).__name__}"
-        )
+        raise EnqueueRefused(f"named({step!r}): args must be a mapping of field names, not {type(args).__name__}")
     return Call(PreparedCall(kind, name if dot else MAIN, None, None, encode(dict(args))))
 
 
@@ -118,9 +114,7 @@ def call_of(what: object) -> PreparedCall:
     step = step_of_class(type(what))
     if step is None:
         raise EnqueueRefused(_cure_for(what))
-    return PreparedCall(
-        step.kind, step.name, step.queue, step.priority, step.encode(what), step.decode_result
-    )
+    return PreparedCall(step.kind, step.name, step.queue, step.priority, step.encode(what), step.decode_result)
 
 
 def reference(id: UUID, of: Any = None, tracker: Tracker | None = None) -> Ref[Any]:

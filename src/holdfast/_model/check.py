@@ -10,7 +10,7 @@ from holdfast._model import hints
 from holdfast._model.context import Context
 from holdfast._model.options import Settings
 from holdfast._model.step import OWNER
-from holdfast._model.storable import field_names, is_pydantic
+from holdfast._model.storable import field_names, is_pydantic, unknown_class
 from holdfast.errors import DeclarationError
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -56,9 +56,7 @@ def check_run(cls: type, what: str) -> tuple[bool, bool]:
 def check_function(function: object, what: str) -> tuple[bool, bool]:
     """Whether a function is async and takes the context; refused if its args cannot be stored by name."""
     if not inspect.isroutine(function) or not hasattr(function, "__qualname__"):
-        raise DeclarationError(
-            f"{what}: only functions can be tasks, not {function!r}; for steps use app.kind(...)"
-        )
+        raise DeclarationError(f"{what}: only functions can be tasks, not {function!r}; for steps use app.kind(...)")
     check_not_generator(function, what)
     parameters = list(hints.signature(function).parameters.values())
     names = hints.namespace(function)
@@ -69,25 +67,19 @@ def check_function(function: object, what: str) -> tuple[bool, bool]:
                 f"{what}: args are stored by name, so {each.name} cannot be positional-only: remove /"
             )
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
-            raise DeclarationError(
-                f"{what}: args are stored by name, so write a list or dict instead of {each}"
-            )
+            raise DeclarationError(f"{what}: args are stored by name, so write a list or dict instead of {each}")
         if hints.names_context(each.annotation, names, Context):
             raise DeclarationError(f"{what}: the Context must be the first parameter, not {each.name}")
         hint = _resolved_or_any(each.annotation, names)
         check_storable(hint, f"{what}: the parameter {each.name}")
     if takes_ctx and parameters[0].kind not in _POSITIONAL:
-        raise DeclarationError(
-            f"{what}: the Context is given by position: {parameters[0].name} cannot be keyword-only"
-        )
+        raise DeclarationError(f"{what}: the Context is given by position: {parameters[0].name} cannot be keyword-only")
     return inspect.iscoroutinefunction(function), takes_ctx
 
 
 def check_not_generator(function: Callable[..., Any], what: str) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise DeclarationError(
-            f"{what}: it yields, but a step returns: return a list, or go on with another step"
-        )
+        raise DeclarationError(f"{what}: it yields, but a step returns: return a list, or go on with another step")
 
 
 def check_executor(settings: Settings, target: Any, what: str, *, is_async: bool) -> None:
@@ -95,54 +87,28 @@ def check_executor(settings: Settings, target: Any, what: str, *, is_async: bool
     if settings.executor == "auto":
         return
     if is_async:
-        raise DeclarationError(
-            f"{what}: async code runs on the event loop: leave executor= out, or write def"
-        )
+        raise DeclarationError(f"{what}: async code runs on the event loop: leave executor= out, or write def")
     if settings.executor == "thread":
         return
     if settings.transactional:
-        raise DeclarationError(
-            f"{what}: a transaction cannot be handed to another process: leave transactional out"
-        )
+        raise DeclarationError(f"{what}: a transaction cannot be handed to another process: leave transactional out")
     if "<" in target.__qualname__:
-        raise DeclarationError(
-            f"{what}: another process must be able to import it: define it at the top of a module"
-        )
+        raise DeclarationError(f"{what}: another process must be able to import it: define it at the top of a module")
 
 
 def check_storable(hint: Any, what: str) -> None:
     """Refuse a type hint that JSON cannot hold. What cannot be resolved yet is checked at first use."""
     try:
-        info = msgspec.inspect.type_info(hint)
+        unknown = unknown_class(hint)
     except NameError:
         return
     except Exception as error:
         raise DeclarationError(f"{what} has a type that cannot be stored as JSON: {error}") from None
-    unknown = _custom_type(info)
     if unknown is not None:
         raise DeclarationError(
             f"{what} has a type that cannot be stored as JSON: {unknown.__qualname__}. Use builtins, "
             "datetime, UUID, Decimal, enums, dataclasses, msgspec Structs, attrs classes or pydantic models."
         )
-
-
-def _custom_type(info: Any) -> type | None:
-    """The first class in `info` that msgspec does not know, pydantic models apart."""
-    pending, seen = [info], set()
-    while pending:
-        each = pending.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if isinstance(each, msgspec.inspect.CustomType) and not is_pydantic(each.cls):
-            return each.cls
-        if isinstance(each, (list, tuple)):
-            pending.extend(each)
-        elif isinstance(each, (msgspec.inspect.Type, msgspec.inspect.Field)):
-            pending.extend(
-                getattr(each, name) for name in each.__struct_fields__ if name not in ("cls", "default")
-            )
-    return None
 
 
 def _own_field_names(cls: type) -> tuple[str, ...] | None:
@@ -161,15 +127,11 @@ def _check_stored_by_name(cls: type, what: str) -> None:
     if is_pydantic(cls):
         _check_written_as_read(cls, what)
     if getattr(cls, "__pydantic_root_model__", False):
-        raise DeclarationError(
-            f"{what}: args are stored by name, so {cls.__qualname__} cannot be a RootModel"
-        )
+        raise DeclarationError(f"{what}: args are stored by name, so {cls.__qualname__} cannot be a RootModel")
     if not is_pydantic(cls) and hasattr(cls, "__attrs_attrs__"):
         private = [name for name in field_names(cls) or () if name.startswith("_")]
         if private:
-            raise DeclarationError(
-                f"{what}: the private attrs field {private[0]} would not be stored: rename it"
-            )
+            raise DeclarationError(f"{what}: the private attrs field {private[0]} would not be stored: rename it")
 
 
 def _check_written_as_read(cls: Any, what: str) -> None:
@@ -184,9 +146,7 @@ def _check_written_as_read(cls: Any, what: str) -> None:
         readable = field.validation_alias or name
         choices = getattr(readable, "choices", [readable])
         if written not in choices and not (by_name and written == name):
-            raise DeclarationError(
-                f"{place} is stored as {written!r} but read as {readable!r}: use alias= for both"
-            )
+            raise DeclarationError(f"{place} is stored as {written!r} but read as {readable!r}: use alias= for both")
 
 
 def _field_hints(cls: type) -> dict[str, Any]:

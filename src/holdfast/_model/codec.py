@@ -39,9 +39,7 @@ def encode(value: object, *, limit: int = MAX_BYTES) -> bytes:
     try:
         data = _dump(value)
     except Exception as error:
-        raise EncodeError(
-            problem_in(value) or f"{_name(type(value))} cannot be stored as JSON: {error}"
-        ) from error
+        raise EncodeError(problem_in(value) or f"{_name(type(value))} cannot be stored as JSON: {error}") from error
     if _suspicious(data, value):
         problem = problem_in(value)
         if problem is not None:

@@ -65,9 +65,7 @@ def outcome_of_error(step: Step, error: BaseException, errors: int) -> Outcome:
             case Cancel(reason=reason):
                 return Cancelled(safe_text(str(reason)))
             case TypeError() as mistake if str(mistake) == "exceptions must derive from BaseException":
-                return _refused(
-                    step, "it raised what is no exception: return Done(...) or Later(...) instead"
-                )
+                return _refused(step, "it raised what is no exception: return Done(...) or Later(...) instead")
             case said:
                 wait = next_delay(step.retry, said, errors)
                 return Failed(encode_error(error)) if wait is None else Retried(encode_error(error), wait)
@@ -78,9 +76,7 @@ def outcome_of_error(step: Step, error: BaseException, errors: int) -> Outcome:
 def _move(tasks: Tasks, step: Step, value: Any, delay: float = 0.0, at: Any = None) -> Outcome:
     next_step = tasks._step_of(value)
     if isinstance(step, FunctionStep):
-        return _refused(
-            step, f"it returned {_word(value)}, but a function has no next step: use app.kind(...)"
-        )
+        return _refused(step, f"it returned {_word(value)}, but a function has no next step: use app.kind(...)")
     if next_step is None or next_step.kind != step.kind:
         return _refused(step, _why_no_step(step, value))
     return Advanced(next_step.name, next_step.encode(value), delay, at)
@@ -102,12 +98,8 @@ def _why_no_step(step: Step, value: Any) -> str:
         return f"it returned the class {value.__name__}: return a value of it, {value.__name__}(...)"
     owner = step_of_class(type(value))
     if owner is not None:
-        return (
-            f"it returned {_word(value)}, a step of {owner.kind}: a task stays in its kind; enqueue that one"
-        )
-    return (
-        f"it returned {_word(value)}, which is not a step of {step.kind}: declare it with @{step.kind}.step"
-    )
+        return f"it returned {_word(value)}, a step of {owner.kind}: a task stays in its kind; enqueue that one"
+    return f"it returned {_word(value)}, which is not a step of {step.kind}: declare it with @{step.kind}.step"
 
 
 def _why_no_ending(value: Any) -> str:
@@ -119,10 +111,7 @@ def _why_no_ending(value: Any) -> str:
         return f"it returned the class {value.__name__}: return a value of it, {value.__name__}(...)"
     if isinstance(value, BaseException):
         return f"it returned the exception {_word(value)}: raise it instead"
-    return (
-        f"it returned {_word(value)}, which is not a step: return a step, Later(step, ...), "
-        "Done(result) or None"
-    )
+    return f"it returned {_word(value)}, which is not a step: return a step, Later(step, ...), Done(result) or None"
 
 
 def _word(value: object) -> str:

@@ -42,9 +42,7 @@ class Function(Generic[P, R]):
         """This function with its arguments, to be enqueued. Wrong arguments raise TypeError, as in a call."""
         step = self._step
         encoded = step.encode(self._by_name(args, kwargs))
-        return Call(
-            PreparedCall(step.kind, step.name, step.queue, step.priority, encoded, step.decode_result)
-        )
+        return Call(PreparedCall(step.kind, step.name, step.queue, step.priority, encoded, step.decode_result))
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Enqueue this function with these arguments in the App it belongs to."""
@@ -52,11 +50,7 @@ class Function(Generic[P, R]):
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         given = dict(zip(self._positional, args, strict=False))
-        fits = (
-            len(args) <= len(self._positional)
-            and self._names >= kwargs.keys()
-            and not given.keys() & kwargs.keys()
-        )
+        fits = len(args) <= len(self._positional) and self._names >= kwargs.keys() and not given.keys() & kwargs.keys()
         given.update(kwargs)
         if not (fits and given.keys() >= self._required):
             try:

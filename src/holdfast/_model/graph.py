@@ -38,8 +38,12 @@ def edges(tasks: Tasks, kind: str, warnings: list[str] | None = None) -> dict[st
 
 
 def _edges_of(step: Step, classes: Mapping[str, type], warnings: list[str]) -> list[Edge]:
+    annotation = hints.signature(step.target.run).return_annotation
+    if annotation is hints.EMPTY:
+        warnings.append(f"{step.kind}.{step.name}: run has no return annotation, so what follows it is not known")
+        return [Edge(UNKNOWN)]
     found: list[Edge] = []
-    for hint, delayed in _endings(_return_hint(step, classes, warnings)):
+    for hint, delayed in _endings(_resolved(annotation, hints.namespace(step.target.run), classes)):
         edge = _edge(step, hint, delayed, warnings)
         if edge is not None and edge not in found:
             found.append(edge)
@@ -55,9 +59,7 @@ def _edge(step: Step, hint: Any, delayed: bool, warnings: list[str]) -> Edge | N
     if follower is not None and follower.kind == step.kind:
         return Edge(follower.name, delayed)
     shown = getattr(hint, "__name__", str(hint))
-    warnings.append(
-        f"{step.kind}.{step.name}: its return annotation names {shown}, which is no step of {step.kind}"
-    )
+    warnings.append(f"{step.kind}.{step.name}: its return annotation names {shown}, which is no step of {step.kind}")
     return Edge(UNKNOWN, delayed)
 
 
@@ -77,15 +79,8 @@ def _endings(hint: Any, delayed: bool = False) -> Iterator[tuple[Any, bool]]:
         yield hint, delayed
 
 
-def _return_hint(step: Step, classes: Mapping[str, type], warnings: list[str]) -> Any:
-    run = step.target.run
-    annotation = hints.signature(run).return_annotation
-    if annotation is hints.EMPTY:
-        warnings.append(
-            f"{step.kind}.{step.name}: run has no return annotation, so what follows it is not known"
-        )
-        return _unknown(UNKNOWN, {})
-    names = hints.namespace(run)
+def _resolved(annotation: Any, names: dict[str, Any], classes: Mapping[str, type]) -> Any:
+    """The annotation as types; names that cannot be found are stand-ins."""
     # what the module itself calls by a name comes first
     extra: dict[str, Any] = {name: cls for name, cls in classes.items() if name not in names}
     for _ in range(100):

@@ -53,9 +53,7 @@ class Kind(Generic[KR]):
 
         return declare if cls is None else declare(cls)
 
-    async def enqueue(
-        self, first: StepValue, /, *, conn: object = None, **options: Unpack[EnqueueOptions]
-    ) -> Ref[KR]:
+    async def enqueue(self, first: StepValue, /, *, conn: object = None, **options: Unpack[EnqueueOptions]) -> Ref[KR]:
         """Enqueue a task of this kind that begins with the step `first`."""
         call = call_of(first)
         if call.kind != self.name:

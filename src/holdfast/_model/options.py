@@ -85,9 +85,7 @@ def check_known(what: str, options: Mapping[str, Any], known: type) -> None:
         allowed = {**getattr(base, "__annotations__", {}), **allowed}
     unknown = sorted(options.keys() - allowed.keys())
     if unknown:
-        raise DeclarationError(
-            f"{what}: there is no option {unknown[0]!r}; there are {', '.join(sorted(allowed))}"
-        )
+        raise DeclarationError(f"{what}: there is no option {unknown[0]!r}; there are {', '.join(sorted(allowed))}")
 
 
 def old_names(what: str, was: object, check: Callable[[object], str]) -> dict[str, Upgrade | None]:
@@ -100,9 +98,7 @@ def old_names(what: str, was: object, check: Callable[[object], str]) -> dict[st
         case Sequence() if not isinstance(was, str):
             names = dict.fromkeys(was)
         case _:
-            raise DeclarationError(
-                f"{what}: was={was!r}; write was=['OldName'] or was={{'OldName': upgrade}}"
-            )
+            raise DeclarationError(f"{what}: was={was!r}; write was=['OldName'] or was={{'OldName': upgrade}}")
     try:
         checked = {check(name): upgrade for name, upgrade in names.items()}
     except ConfigError as error:
@@ -120,9 +116,7 @@ def _timeout(value: Any) -> float | None:
         return None
     length = seconds(value, "timeout")
     if length == 0:
-        raise ConfigError(
-            'timeout: 0 would stop every attempt at once; write for example "30s", or leave it out'
-        )
+        raise ConfigError('timeout: 0 would stop every attempt at once; write for example "30s", or leave it out')
     return length
 
 

@@ -67,7 +67,7 @@ class Done(Generic[R_co]):
         return f"Done({self.result!r})"
 
 
-class Fail(Exception):  # noqa: N818
+class Fail(Exception):
     """Raised by a step: no retry helps, park the task at once."""
 
     __module__ = "holdfast"
@@ -77,7 +77,7 @@ class Fail(Exception):  # noqa: N818
         self.reason = reason
 
 
-class Snooze(Exception):  # noqa: N818
+class Snooze(Exception):
     """Raised by a step: the same visit again, later; the budgets are untouched."""
 
     __module__ = "holdfast"
@@ -90,7 +90,7 @@ class Snooze(Exception):  # noqa: N818
         return _snooze, (self.delay, self.at)
 
 
-class Cancel(Exception):  # noqa: N818
+class Cancel(Exception):
     """Raised by a step: the task is no longer wanted."""
 
     __module__ = "holdfast"

@@ -13,9 +13,7 @@ from holdfast.errors import HoldfastError
 
 R_co = TypeVar("R_co", covariant=True, default=Any)
 
-State: TypeAlias = Literal[
-    "ready", "running", "waiting", "parked", "done", "cancelled", "expired", "discarded"
-]
+State: TypeAlias = Literal["ready", "running", "waiting", "parked", "done", "cancelled", "expired", "discarded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,11 +50,18 @@ def request_of(what: object, options: EnqueueOptions | None = None) -> Request:
         call = call_of(what)
         delay, at = _when(given)
         return Request(
-            id=uuid7(), queue=check_queue(given["queue"]) if "queue" in given else call.queue, kind=call.kind,
-            step=call.step, args=call.args,
-            priority=check_priority(given["priority"]) if "priority" in given else call.priority, delay=delay, at=at,
-            key=_key(given.get("key")), headers=_headers(given.get("headers")),
-            on_conflict=_on_conflict(given), decode_result=call.decode_result,
+            id=uuid7(),
+            queue=check_queue(given["queue"]) if "queue" in given else call.queue,
+            kind=call.kind,
+            step=call.step,
+            args=call.args,
+            priority=check_priority(given["priority"]) if "priority" in given else call.priority,
+            delay=delay,
+            at=at,
+            key=_key(given.get("key")),
+            headers=_headers(given.get("headers")),
+            on_conflict=_on_conflict(given),
+            decode_result=call.decode_result,
         )
     except (ConfigError, EncodeError) as error:
         name = what.kind if isinstance(what, Call) else type(what).__name__

@@ -157,17 +157,13 @@ def _retry_after(error: BaseException) -> float | None:
 
 def _count(limit: object) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise ConfigError(
-            f"Retry({limit!r}): the limit is a number of retries, 0 or more; 5 means 6 attempts"
-        )
+        raise ConfigError(f"Retry({limit!r}): the limit is a number of retries, 0 or more; 5 means 6 attempts")
     return int(limit)
 
 
 def _factor(backoff: object) -> float:
     if isinstance(backoff, bool) or not isinstance(backoff, (int, float)) or not 1 <= backoff < math.inf:
-        raise ConfigError(
-            f"Retry(backoff={backoff!r}): it must be a number from 1 up; 1 keeps the delay fixed"
-        )
+        raise ConfigError(f"Retry(backoff={backoff!r}): it must be a number from 1 up; 1 keeps the delay fixed")
     return float(backoff)
 
 

@@ -12,6 +12,7 @@ from holdfast._model.codec import decoder_for, encode
 from holdfast._model.context import Context
 from holdfast._model.options import Settings, Upgrade
 from holdfast._model.outcome import Done
+from holdfast._model.storable import unknown_class
 from holdfast.errors import DecodeError
 
 MAIN = "main"
@@ -105,7 +106,7 @@ class ClassStep(Step):
 
     @cached_property
     def _decoder(self) -> Callable[[bytes], Any]:
-        return _decoder_of(self.target, self.target.__name__)
+        return _decoder_of(lambda: self.target, self.target.__name__)
 
 
 class FunctionStep(Step):
@@ -116,13 +117,13 @@ class FunctionStep(Step):
 
     @cached_property
     def _decoder(self) -> Callable[[bytes], Any]:
-        return _decoder_of(_arguments(self.target, skip_first=self.takes_ctx), self.target.__name__)
+        return _decoder_of(lambda: _arguments(self.target, skip_first=self.takes_ctx), self.target.__name__)
 
 
 def result_decoder(result_type: Any) -> Callable[[bytes], Any]:
     """How to read a result; as plain JSON if its type cannot be read back."""
     try:
-        return decoder_for(result_type)
+        return decoder_for(result_type if unknown_class(result_type) is None else Any)
     except Exception:
         return decoder_for(Any)
 
@@ -149,13 +150,11 @@ def _arguments(function: Callable[..., Any], *, skip_first: bool) -> Any:
     return TypedDict(function.__name__, fields)  # type: ignore[operator]
 
 
-def _decoder_of(target: Any, name: str) -> Callable[[bytes], Any]:
+def _decoder_of(find_type: Callable[[], Any], name: str) -> Callable[[bytes], Any]:
     try:
-        return decoder_for(target)
+        return decoder_for(find_type())
     except Exception as error:
-        raise DecodeError(
-            f"{name} cannot be read from JSON: its annotations do not resolve: {error}"
-        ) from error
+        raise DecodeError(f"{name} cannot be read from JSON: its annotations do not resolve: {error}") from error
 
 
 def _upgraded(args: bytes, upgrade: Upgrade, what: str) -> bytes:
@@ -163,9 +162,7 @@ def _upgraded(args: bytes, upgrade: Upgrade, what: str) -> bytes:
         old = msgspec.json.decode(args)
         new = upgrade(old)
     except Exception as error:
-        raise DecodeError(
-            f"{what}: the upgrade of its old args raised {type(error).__name__}: {error}"
-        ) from error
+        raise DecodeError(f"{what}: the upgrade of its old args raised {type(error).__name__}: {error}") from error
     if not isinstance(new, dict):
         raise DecodeError(f"{what}: the upgrade of its old args must return a dict, not {type(new).__name__}")
     return encode(new)

@@ -92,6 +92,24 @@ def is_pydantic(cls: type) -> bool:
     return "__pydantic_validator__" in vars(cls)
 
 
+def unknown_class(hint: Any) -> type | None:
+    """The first class in a type hint that cannot be stored; an exception if the hint itself makes no sense."""
+    pending: list[Any] = [msgspec.inspect.type_info(hint)]
+    seen: set[int] = set()
+    while pending:
+        each = pending.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, msgspec.inspect.CustomType) and not is_pydantic(each.cls):
+            return each.cls
+        if isinstance(each, (list, tuple)):
+            pending.extend(each)
+        elif isinstance(each, (msgspec.inspect.Type, msgspec.inspect.Field)):
+            pending.extend(getattr(each, name) for name in each.__struct_fields__ if name not in ("cls", "default"))
+    return None
+
+
 def plain(value: object) -> object:
     """The encoder's hook: a plainer value for what msgspec does not know by itself."""
     match value:

@@ -52,9 +52,7 @@ class Resource:
         try:
             hint = hints.resolve(hints.signature(self.make).return_annotation, hints.namespace(self.make))
         except Exception as error:
-            raise DeclarationError(
-                f"@app.resource {name}: its return annotation does not resolve: {error}"
-            ) from None
+            raise DeclarationError(f"@app.resource {name}: its return annotation does not resolve: {error}") from None
         yielded = (get_args(hint) or (None,))[0]
         if not isinstance(yielded, type):
             raise DeclarationError(f"@app.resource {name}: annotate it, such as -> AsyncIterator[Client]")
@@ -109,9 +107,7 @@ class Tasks:
         checked = _kind_name(what, name)
         settings(what, options, {})
         check_storable(result, f"{what}: result")
-        made: Kind[Any] = Kind(
-            self, checked, result, options, old_names(what, options.get("was"), check_kind)
-        )
+        made: Kind[Any] = Kind(self, checked, result, options, old_names(what, options.get("was"), check_kind))
         self._add_kind(checked, made)
         return made
 
@@ -120,9 +116,7 @@ class Tasks:
         if not (inspect.isasyncgenfunction(f) or inspect.isgeneratorfunction(f)):
             raise DeclarationError(f"@app.resource: {f!r} must be a function that yields the resource once")
         if hints.signature(f).parameters:
-            raise DeclarationError(
-                f"@app.resource {f.__qualname__}: it is called without arguments; remove them"
-            )
+            raise DeclarationError(f"@app.resource {f.__qualname__}: it is called without arguments; remove them")
         for each in self._and_includers():
             each._resources.append(Resource(f))
         return f
