@@ -181,11 +181,12 @@ class Roster:
         return len(self.lingering)
 
     def put(self, attempts: list[Attempt]) -> None:
-        """New attempts wait for a slot, behind those of the same priority."""
+        """New attempts, the most urgent first, wait for a slot behind those of the same priority."""
         for attempt in attempts:
             self.held[attempt.id] = attempt
+        in_order = not self.ready or not attempts or self.ready[-1].priority >= attempts[0].priority
         self.ready.extend(attempts)
-        if len({a.priority for a in self.ready}) > 1:
+        if not in_order:
             self.ready = deque(sorted(self.ready, key=lambda a: -a.priority))
 
     def put_first(self, attempt: Attempt) -> None:

@@ -142,6 +142,7 @@ class Claimer:
         self._wake = asyncio.Event()
         self._server: str | None = None
         self._answer_lost = False
+        self._full = False
         self._idle = False
         self._idle_written = 0.0
         self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
@@ -151,8 +152,13 @@ class Claimer:
         self.empty = False
 
     def wake(self) -> None:
-        """Something may have become due, or a slot free."""
+        """Something may have become due."""
         self._wake.set()
+
+    def freed(self) -> None:
+        """A slot is free: a reason to look again only if the want of slots was why we rest."""
+        if self._full and self._room() > 0:
+            self._wake.set()
 
     async def run(self) -> None:
         """Claims until told to stop; survives every passing error."""
@@ -175,7 +181,9 @@ class Claimer:
     async def _round(self) -> None:
         self._wake.clear()
         if not self.healthy or self._room() <= 0:
+            self._full = True
             await self._sleep(self._poll)
+            self._full = False
             return
         await self._introduce()
         more = False
@@ -245,7 +253,7 @@ class Claimer:
         )
         if rows:
             # RETURNING comes in the order of the heap.
-            rows.sort(key=lambda r: (-r.priority, r.run_at, r.id))
+            rows.sort(key=lambda r: (-r.priority, r.run_at, r.id.int))
             self._hand_over(queue, rows, sent)
         full = len(rows) >= limit
         if full:

