@@ -162,7 +162,8 @@ class StopFlag:
 class Roster:
     """What a worker holds: claimed and not started, running, and ended but not yet recorded.
 
-    `held` has all of them by id; the beat's thread reads it. `ready` has those that wait for a slot,
+    `held` has all of them by id (as an int: a UUID's hash is slow); the beat's thread reads it. `ready` has those
+    that wait for a slot,
     the highest priority first. `lingering` has attempts given up whose thread goes on. `continuing` counts moves under way whose next step will need a slot here.
     """
 
@@ -171,7 +172,7 @@ class Roster:
         self.busy = 0
         self.continuing = 0
         self.finished = 0
-        self.held: dict[UUID, Attempt] = {}
+        self.held: dict[int, Attempt] = {}
         self.ready: deque[Attempt] = deque()
         self.lingering: dict[UUID, Attempt] = {}
 
@@ -180,10 +181,23 @@ class Roster:
         """Slots held by threads that cannot be stopped."""
         return len(self.lingering)
 
+    @property
+    def taken(self) -> int:
+        """Slots in use or spoken for."""
+        return self.busy + len(self.ready) + self.continuing
+
+    def find(self, id: UUID) -> Attempt | None:
+        """The attempt at a task that is held here."""
+        return self.held.get(id.int)
+
+    def holds(self, attempt: Attempt) -> bool:
+        """Whether this very attempt is still held: not given up, not followed by a later one."""
+        return self.held.get(attempt.id.int) is attempt
+
     def put(self, attempts: list[Attempt]) -> None:
         """New attempts, the most urgent first, wait for a slot behind those of the same priority."""
         for attempt in attempts:
-            self.held[attempt.id] = attempt
+            self.held[attempt.id.int] = attempt
         in_order = not self.ready or not attempts or self.ready[-1].priority >= attempts[0].priority
         self.ready.extend(attempts)
         if not in_order:
@@ -191,7 +205,7 @@ class Roster:
 
     def put_first(self, attempt: Attempt) -> None:
         """A task that moved on goes before those not begun, unless they are more urgent."""
-        self.held[attempt.id] = attempt
+        self.held[attempt.id.int] = attempt
         if self.ready and self.ready[0].priority > attempt.priority:
             self.put([attempt])
         else:
@@ -199,5 +213,5 @@ class Roster:
 
     def forget(self, attempt: Attempt) -> None:
         """This attempt is over; a later one of the same task is another matter."""
-        if self.held.get(attempt.id) is attempt:
-            del self.held[attempt.id]
+        if self.holds(attempt):
+            del self.held[attempt.id.int]

@@ -143,6 +143,7 @@ class Claimer:
         self._server: str | None = None
         self._answer_lost = False
         self._full = False
+        self._resume_at = 0
         self._idle = False
         self._idle_written = 0.0
         self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
@@ -157,7 +158,7 @@ class Claimer:
 
     def freed(self) -> None:
         """A slot is free: a reason to look again only if the want of slots was why we rest."""
-        if self._full and self._room() > 0:
+        if self._full and self._roster.taken <= self._resume_at:
             self._wake.set()
 
     async def run(self) -> None:
@@ -181,7 +182,7 @@ class Claimer:
     async def _round(self) -> None:
         self._wake.clear()
         if not self.healthy or self._room() <= 0:
-            self._full = True
+            self._full, self._resume_at = True, self._most() - max(1, self._most() // 2)
             await self._sleep(self._poll)
             self._full = False
             return
@@ -197,13 +198,16 @@ class Claimer:
             await self._rest()
 
     def _room(self) -> int:
-        roster = self._roster
-        taken = roster.busy + len(roster.ready) + roster.continuing
-        room = roster.slots + self._pace.ahead(roster.slots) - taken
+        most = self._most()
+        room = most - self._roster.taken
         # Small claims cost as much as large ones: with work at hand, wait until half a claim is wanted.
-        if roster.ready and room < (roster.slots + self._pace.ahead(roster.slots)) // 2:
+        if self._roster.ready and room < most // 2:
             return 0
         return min(room, LARGEST_CLAIM)
+
+    def _most(self) -> int:
+        """How many attempts this worker should hold, or be about to."""
+        return self._roster.slots + self._pace.ahead(self._roster.slots)
 
     async def _introduce(self) -> None:
         """A fresh identity for a server not met before, and the claims whose answer was lost are given back."""
@@ -221,8 +225,7 @@ class Claimer:
     async def _return_strays(self) -> None:
         for queue in self._queues:
             strays = await self._link.run(self._queries.strays(queue, self.worker_id))
-            held = self._roster.held  # asked for after the query: whatever is in flight is in it
-            lost = [(id, n) for id, n in strays if id not in held]
+            lost = [(id, n) for id, n in strays if self._roster.find(id) is None]
             if lost:
                 log.info("%s claims whose answer was lost are released", len(lost))
                 outcomes = {str(id): {"attempt": n, "outcome": "released"} for id, n in lost}

@@ -52,6 +52,8 @@ class Execution:
     async def _call(self, attempt: Attempt, step: Step, value: Any) -> Any:
         context = attempt.context(self._resources)
         current_context.set(context)
+        if step.is_async and not self._middleware:
+            return await _on_loop(step, value, context)
         if step.executor == "process":
             call: Callable[[], Awaitable[Any]] = partial(self._in_process, attempt, step)
         elif step.is_async:

@@ -145,7 +145,7 @@ class Settler:
             await self._flush(batch)
         except BaseException as error:
             # Whatever was not told to be recorded is kept: sent again, or first read back if it may have been.
-            left = [e for e in batch if self._roster.held.get(e.attempt.id) is e.attempt]
+            left = [e for e in batch if self._roster.holds(e.attempt)]
             if is_unknown(error) or isinstance(error, asyncio.CancelledError):
                 for ending in left:
                     ending.attempt.unsure = True
@@ -174,8 +174,11 @@ class Settler:
             return await self._flush_halves(batch, error)
         missing: list[Ending] = []
         for (_, _, _, endings), answer in zip(groups, answers, strict=True):
+            complete = len(answer) == len(endings)
             for ending in endings:
-                if ending.attempt.id in answer:
+                if complete and not ending.kept:
+                    self._tell_recorded(ending, None)
+                elif ending.attempt.id in answer:
                     self._tell_recorded(ending, answer[ending.attempt.id])
                 else:
                     missing.append(ending)

@@ -380,18 +380,18 @@ class Worker:
     def _on_claimed(self, attempts: list[Attempt]) -> None:
         """New attempts wait for a slot, unless this very process still executes an earlier one of the same task."""
         roster = self.roster
-        if roster.held.keys() & {a.id for a in attempts} or roster.lingering:
+        if roster.lingering or any(a.id.int in roster.held for a in attempts):
             attempts = [a for a in attempts if not self._still_executing(a)]
         roster.put(attempts)
         self._dispatch()
 
     def _still_executing(self, attempt: Attempt) -> bool:
-        former = self.roster.held.get(attempt.id)
+        former = self.roster.find(attempt.id)
         if former is not None:
             self._lose(former)
         if former is None and attempt.id not in self.roster.lingering:
             return False
-        self.roster.held[attempt.id] = attempt
+        self.roster.held[attempt.id.int] = attempt
         self.settler.add(attempt, Released(delay=self._settings.poll))
         return True
 
@@ -413,7 +413,7 @@ class Worker:
         roster.finished += 1
         if outcome is None:
             roster.forget(attempt)
-        elif roster.held.get(attempt.id) is attempt:
+        elif roster.holds(attempt):
             self.settler.add(attempt, outcome)
         if attempt.lingering:
             roster.lingering[attempt.id] = attempt
@@ -429,7 +429,8 @@ class Worker:
 
     def _slot_freed(self, attempt: Attempt) -> None:
         self.roster.busy -= 1
-        self.roster.lingering.pop(attempt.id, None)
+        if self.roster.lingering:
+            self.roster.lingering.pop(attempt.id, None)
         if self._flag.stopping:
             self._release_unstarted()
         else:
@@ -453,7 +454,7 @@ class Worker:
 
     def _on_beat(self, report: BeatReport) -> None:
         for attempt in report.lost:
-            if self.roster.held.get(attempt.id) is attempt:
+            if self.roster.holds(attempt):
                 self._lose(attempt)
         for attempt in report.cancelled:
             self._cancel(attempt)
@@ -475,7 +476,7 @@ class Worker:
         self.execution.interrupt(attempt, Interruption.LOST)
 
     def _cancel(self, attempt: Attempt) -> None:
-        if self.roster.held.get(attempt.id) is not attempt:
+        if not self.roster.holds(attempt):
             return
         if attempt.handle is not None:
             self.execution.interrupt(attempt, Interruption.CANCEL)
@@ -490,7 +491,7 @@ class Worker:
             self.claimer.wake()
         elif word == "cancel":
             with suppress(ValueError):
-                attempt = self.roster.held.get(UUID(rest))
+                attempt = self.roster.find(UUID(rest))
                 if attempt is not None:
                     self._cancel(attempt)
         elif word == "stop":

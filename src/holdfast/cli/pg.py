@@ -53,9 +53,9 @@ def _json_option(command: _Command) -> _Command:
 
 
 def _database_option(command: _Command) -> _Command:
-    return click.option(
-        "--database", "-d", default="postgres", show_default=True, help="The database to connect to."
-    )(command)
+    return click.option("--database", "-d", default="postgres", show_default=True, help="The database to connect to.")(
+        command
+    )
 
 
 @click.group("pg", cls=_Group)
@@ -178,9 +178,7 @@ def psql(folder: Path | None, database: str, arguments: tuple[str, ...]) -> None
     program = server.bindir / "psql"
     found = str(program) if program.is_file() else shutil.which("psql")
     if found is None:
-        raise _Failure(
-            f"There is no psql in {server.bindir} nor on the PATH. Install the client of PostgreSQL."
-        )
+        raise _Failure(f"There is no psql in {server.bindir} nor on the PATH. Install the client of PostgreSQL.")
     sys.stdout.flush()
     os.execv(found, ["psql", f"--dbname={server.url(database)}", *arguments])  # noqa: S606
 

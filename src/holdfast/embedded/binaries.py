@@ -175,9 +175,7 @@ def _copy(package: Path, copy: Path) -> None:
     """Build the copy under another name and rename it, so that nobody ever sees half of one."""
     building = Path(tempfile.mkdtemp(prefix=f"{copy.name}.", dir=copy.parent))
     try:
-        shutil.copytree(
-            package / "pginstall", building / _PACKAGE / "pginstall", symlinks=True, ignore=_NOT_COPIED
-        )
+        shutil.copytree(package / "pginstall", building / _PACKAGE / "pginstall", symlinks=True, ignore=_NOT_COPIED)
         # The binaries find these through an RPATH relative to themselves.
         libraries = package.with_name(f"{_PACKAGE}.libs")
         if libraries.is_dir():

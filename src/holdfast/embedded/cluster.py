@@ -84,9 +84,7 @@ def initialise(place: Place, account: Account, binaries: Binaries, *, durable: b
             if done.code == 0 or "locale" not in done.output:
                 break
         if done.code:
-            raise failure(
-                f"PostgreSQL {binaries.version} could not set up {place.data}", done.output, where=making
-            )
+            raise failure(f"PostgreSQL {binaries.version} could not set up {place.data}", done.output, where=making)
         conf = making / "postgresql.conf"
         write_private(conf, f"{conf.read_text()}\ninclude_if_exists = 'holdfast.conf'\n", account)
         making.rename(place.data)

@@ -46,6 +46,11 @@ class Place:
         return self.base / "postgres.log"
 
     @property
+    def note(self) -> Path:
+        """Beside data that is elsewhere: the folder it belongs to."""
+        return self.base / "folder.txt"
+
+    @property
     def facts(self) -> Path:
         return self.folder / "server.json"
 
@@ -109,8 +114,7 @@ def settle(folder: Path, *, durable: bool) -> tuple[Place, Account]:
             return place, account
     elif (folder / "postgres").exists():
         raise EmbeddedError(
-            f"{folder / 'postgres'} exists, but not by our doing. "
-            "Choose another folder with --folder, or move it away."
+            f"{folder / 'postgres'} exists, but not by our doing. Choose another folder with --folder, or move it away."
         )
     account = account_for(folder)
     if account.is_me or account.can_enter(folder):
@@ -124,7 +128,9 @@ def settle(folder: Path, *, durable: bool) -> tuple[Place, Account]:
             f"The user {account.name!r}, who is to run the server, can enter neither {folder} nor {base}. "
             "Choose a folder that user can enter with --folder."
         )
-    return Place(folder, base), account
+    place = Place(folder, base)
+    write_private(place.note, f"{folder}\n", account)
+    return place, account
 
 
 def forget(folder: Path) -> None:
@@ -183,16 +189,31 @@ def _check_reach(place: Place, account: Account) -> None:
         )
 
 
+def _socket_folders(data: Path, uid: int) -> list[Path]:
+    roots = dict.fromkeys((Path(tempfile.gettempdir()).resolve(), *_SOCKET_ROOTS))
+    return [root / f"holdfast-{_hash(data, str(uid))}" for root in roots]
+
+
+def remove_sockets(data: Path) -> None:
+    """Remove what a server that was killed left of its socket. Only when nothing is running."""
+    with contextlib.suppress(FileNotFoundError):
+        uid = data.lstat().st_uid
+        for folder in _socket_folders(data, uid):
+            with contextlib.suppress(OSError):  # not there, or not empty: then it is not ours alone
+                if folder.lstat().st_uid == uid and not folder.is_symlink():
+                    for socket in folder.glob(".s.PGSQL.*"):
+                        socket.unlink()
+                    folder.rmdir()
+
+
 def socket_folder(data: Path, account: Account) -> Path:
     """A private folder for the socket, with a path short enough for one."""
-    name = f"holdfast-{_hash(data, str(account.uid))}"
     refused = []
-    for root in dict.fromkeys((Path(tempfile.gettempdir()).resolve(), *_SOCKET_ROOTS)):
-        folder = root / name
+    for folder in _socket_folders(data, account.uid):
         if len(os.fsencode(folder)) > _SOCKET_FOLDER_LIMIT:
             refused.append(f"{folder} is too long a path for a socket ({_SOCKET_FOLDER_LIMIT} bytes at most)")
-        elif not account.can_enter(root):
-            refused.append(f"the user {account.name!r} cannot enter {root}")
+        elif not account.can_enter(folder.parent):
+            refused.append(f"the user {account.name!r} cannot enter {folder.parent}")
         else:
             try:
                 account.make_private(folder)

@@ -136,12 +136,14 @@ def _not_stopped(where: Place, found: Postmaster, mode: Mode) -> EmbeddedError:
 
 
 def _delete(where: Place) -> None:
+    place.remove_sockets(where.data)
     for tree in (where.data, where.unfinished):
         if tree.exists():
             shutil.rmtree(tree)
     for file in (where.log, where.log.with_name(f"{where.log.name}.1")):
         file.unlink(missing_ok=True)
     if where.is_elsewhere:
+        where.note.unlink(missing_ok=True)
         where.base.rmdir()
 
 

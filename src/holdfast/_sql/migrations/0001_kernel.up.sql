@@ -345,6 +345,12 @@ BEGIN
     IF options ? 'delay' AND options ? 'at' THEN
         RAISE EXCEPTION 'holdfast: give delay or at, not both' USING ERRCODE = '22023';
     END IF;
+    IF jsonb_typeof(options -> 'key') NOT IN ('string', 'null') THEN
+        RAISE EXCEPTION 'holdfast: key must be a string' USING ERRCODE = '22023';
+    END IF;
+    IF jsonb_typeof(options -> 'headers') NOT IN ('object', 'null') THEN
+        RAISE EXCEPTION 'holdfast: headers must be a JSON object' USING ERRCODE = '22023';
+    END IF;
 
     SELECT * INTO declared FROM holdfast.kind WHERE name = task_kind;
     task_id := coalesce((options ->> 'id')::uuid, holdfast.new_id());

@@ -1,0 +1,186 @@
+"""APP on the command line: `shop.app:app`, `shop.app`, `hello.py`, `hello.py:app`, or `[tool.holdfast] app`.
+
+A file is imported under the name other code would import it by, with its folder on the path: child processes of
+steps with `executor="process"` find it again by that name.
+"""
+
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TypeVar
+
+import click
+
+from holdfast._db.config import check_schema, project_settings
+from holdfast._model.tasks import Tasks
+from holdfast._sql.queries import queries
+from holdfast.app import App
+from holdfast.cli.output import FAILED, USAGE, Failure, clean
+from holdfast.errors import ConfigError, DeclarationError
+
+T = TypeVar("T")
+_WITH_NAME = re.compile(r"(?s)(.+):([A-Za-z_][\w.]*)")
+
+
+def load_app(spec: str | None, *, url: str | None = None, schema: str | None = None) -> App:
+    """The App that was named, with everything in it declared; on another database or schema if they are given."""
+    app = _found(*_located(spec))
+    _use(app, url, schema)
+    _told(app.load, "its modules")
+    return app
+
+
+def _located(spec: str | None) -> tuple[str, str | None]:
+    """The module's or file's name and the App's name in it. Puts the current folder on the path."""
+    _on_path(Path.cwd())
+    return _configured() if spec is None else _split(spec)
+
+
+def _split(spec: str) -> tuple[str, str | None]:
+    match = _WITH_NAME.fullmatch(spec)
+    return (match[1], match[2]) if match else (spec, None)
+
+
+def _configured() -> tuple[str, str | None]:
+    spec = project_settings().get("app")
+    if spec is None:
+        raise click.UsageError(
+            "no APP was named. Give a module or a file, such as shop.app:app or hello.py, "
+            'or write app = "shop.app:app" under [tool.holdfast] in pyproject.toml.'
+        )
+    if not isinstance(spec, str) or not spec:
+        raise ConfigError('[tool.holdfast] app in pyproject.toml must be a string such as "shop.app:app"')
+    here = Path.cwd()
+    root = next(folder for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file())
+    # It is meant to be seen from where it was written down.
+    _on_path(root)
+    target, name = _split(spec)
+    return (str(root / target) if _is_file_name(target) else target), name
+
+
+def _found(target: str, name: str | None) -> App:
+    module = _from_file(Path(target)) if _is_file_name(target) else _from_name(target)
+    if name is not None:
+        return _named(module, target, name)
+    apps = {id(each): (label, each) for label, each in reversed(vars(module).items()) if isinstance(each, App)}
+    if len(apps) == 1:
+        return next(iter(apps.values()))[1]
+    if apps:
+        labels = sorted(label for label, _ in apps.values())
+        raise _usage(f"{target} has {len(apps)} Apps, {', '.join(labels)}: say which one, {target}:{labels[0]}")
+    if any(isinstance(each, Tasks) for each in vars(module).values()):
+        raise _usage(f"{target} has Tasks, but no App: make one that includes them, app = App(include=[tasks])")
+    raise _usage(f"there is no App in {target}: write app = App() in it, or name the module that has one")
+
+
+def _named(module: ModuleType, target: str, name: str) -> App:
+    found: object = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise _usage(f"there is no {name} in {target}")
+        found = getattr(found, part)
+    if isinstance(found, App):
+        return found
+    advice = ": make an App that includes them, App(include=[…])" if isinstance(found, Tasks) else ""
+    raise _usage(f"{target}:{name} is not an App but a {type(found).__name__}{advice}")
+
+
+def _is_file_name(target: str) -> bool:
+    return target.endswith(".py") or "/" in target or "\\" in target
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise _usage(f"{path} {what}. Give a Python file, such as hello.py, or a module, such as shop.app")
+    file = path.resolve()
+    folder, parts = file.parent, [file.stem]
+    while (folder / "__init__.py").is_file():  # a module of a package is imported as that
+        folder, parts = folder.parent, [folder.name, *parts]
+    if any("." in part for part in parts):
+        raise _usage(f"{path.name} cannot be imported: its name has more than one dot. Rename it")
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    _on_path(folder)
+    module = _from_name(name)
+    origin = getattr(module, "__file__", None)
+    if origin is None or not Path(origin).samefile(file):
+        raise _usage(
+            f"{path} cannot be imported: another module is called {name!r} ({origin or 'built in'}). Rename the file"
+        )
+    return module
+
+
+def _from_name(name: str) -> ModuleType:
+    if not all(part.strip() for part in name.split(".")):
+        raise _usage(f"{name!r} is not the name of a module. Write for example shop.app, shop.app:app or hello.py")
+    try:
+        return _told(lambda: importlib.import_module(name), name)
+    except ModuleNotFoundError as error:
+        # Only the module itself or a package above it: `_told` has told everything else.
+        hint = f". There is a file {name}.py: name it so" if Path(f"{name}.py").is_file() else ""
+        raise _usage(f"there is no module {error.name!r} in {Path.cwd()} or on Python's path{hint}") from None
+
+
+def _told(importing: Callable[[], T], what: str) -> T:
+    """Runs the user's code; its own errors are shown where they happened."""
+    try:
+        return importing()
+    except ModuleNotFoundError as error:
+        if error.name is not None and (what == error.name or what.startswith(f"{error.name}.")):
+            raise
+        raise _own_error(error, what) from None
+    except DeclarationError as error:
+        where = _last_frame(error.__traceback__)
+        raise Failure(f"{where}{error}", FAILED, type(error).__name__) from None
+    except (Exception, SystemExit) as error:
+        raise _own_error(error, what) from None
+
+
+def _own_error(error: BaseException, what: str) -> Failure:
+    frames = _users_frames(error.__traceback__)
+    shown = "".join(traceback.format_exception(type(error), error, frames))
+    return Failure(f"importing {what} failed: {type(error).__name__}: {error}\n\n{clean(shown).rstrip()}", name="ImportError")
+
+
+def _users_frames(frames: TracebackType | None) -> TracebackType | None:
+    each = frames
+    while each is not None:
+        file = each.tb_frame.f_code.co_filename
+        if "importlib" not in file and file != __file__ and each.tb_frame.f_globals.get("__name__") != "holdfast.app":
+            return each
+        each = each.tb_next
+    return None if isinstance(frames, TracebackType) else frames
+
+
+def _last_frame(frames: TracebackType | None) -> str:
+    """`hello.py:12: ` of the user's code that an error came from."""
+    users = [
+        frame
+        for frame, _ in traceback.walk_tb(_users_frames(frames))
+        if not str(frame.f_globals.get("__name__", "")).startswith("holdfast.")
+    ]
+    if not users:
+        return ""
+    return f"{users[-1].f_code.co_filename}:{users[-1].f_lineno}: "
+
+
+def _use(app: App, url: str | None, schema: str | None) -> None:
+    """What was said on the command line goes before what the code says."""
+    if url is not None:
+        app._url, app._database = url, None
+    if schema is not None and schema != app.schema:
+        app.schema, app._queries = schema, queries(check_schema(schema))
+        app._sync = None
+
+
+def _on_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _usage(message: str) -> Failure:
+    return Failure(message, USAGE, "NoApp")

@@ -1,0 +1,118 @@
+"""Options that every command takes, before or after its name, and what they come to."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from holdfast._db.config import Database, check_schema, resolve
+from holdfast._model.duration import seconds
+from holdfast._sql.queries import Queries
+from holdfast.errors import ConfigError
+from holdfast.sync import SyncApp
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Setup:
+    """What was said on the command line about the database and the output."""
+
+    url: str | None = None
+    chosen_schema: str | None = None
+    json: bool = False
+
+    @property
+    def schema(self) -> str:
+        return check_schema(self.chosen_schema or "holdfast")
+
+    def database(self) -> Database:
+        """The database, found in the same way as `App()` finds it."""
+        return resolve(self.url)
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[SyncApp, Queries]]:
+        """The verbs and queries of this database; its connections are closed afterwards."""
+        from holdfast._sql.queries import queries
+
+        made = SyncApp(queries(self.schema), self.database)
+        try:
+            yield made, queries(self.schema)
+        finally:
+            made.close()
+
+
+class DurationType(click.ParamType):
+    """`250ms`, `90s`, `1h30m`, or a number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return seconds(_number(value))
+        except ConfigError as error:
+            self.fail(str(error).removeprefix("duration: "), param, ctx)
+
+
+DURATION = DurationType()
+
+
+def _number(value: Any) -> Any:
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value and param.name is not None:
+        setattr(ctx.ensure_object(Setup), param.name, value)
+
+
+def database_options(command: F) -> F:
+    """`--url` and `--schema`."""
+    command = click.option(
+        "--schema",
+        "chosen_schema",
+        metavar="NAME",
+        expose_value=False,
+        callback=_remember,
+        help="The schema that holds the tables. Default: holdfast.",
+    )(command)
+    return click.option(
+        "--url",
+        metavar="URL",
+        expose_value=False,
+        callback=_remember,
+        help="The database. Default: HOLDFAST_URL, pyproject.toml, DATABASE_URL, or the embedded server.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    """`--json`."""
+    return click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember,
+        help="Print JSON, errors too.",
+    )(command)
+
+
+def common_options(command: F) -> F:
+    """All of them."""
+    return database_options(json_option(command))
+
+
+def pass_setup(function: Callable[Concatenate[Setup, P], R]) -> Callable[P, R]:
+    """Gives a command its `Setup` as the first argument."""
+
+    def with_setup(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(click.get_current_context().ensure_object(Setup), *args, **kwargs)
+
+    return update_wrapper(with_setup, function)
