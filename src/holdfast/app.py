@@ -2,12 +2,13 @@
 
 import asyncio
 import importlib
+import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from typing_extensions import Unpack
@@ -55,7 +56,8 @@ class App(Tasks):
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
         self._sync: SyncApp | None = None
         self._queries = queries(check_schema(schema))
-        self._owner = self
+        # Its enqueue is overloaded, which a protocol cannot say.
+        self._owner = cast(Any, self)
         self.schema = schema
         for tasks in include:
             self._include(tasks)
@@ -273,7 +275,7 @@ class App(Tasks):
     def _pool(self) -> Pool:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
-        if pool is None:
+        if pool is None or pool.pid != os.getpid():
             pool = self._pools[loop] = Pool(self.database.url, self.schema)
         return pool
 

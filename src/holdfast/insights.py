@@ -188,8 +188,7 @@ def _task(row: Row) -> TaskInfo:
 
 
 def _attempt(row: Row) -> AttemptInfo:
-    *plain, error, args = row
-    return AttemptInfo(*plain, error=_json(error), args=_json(args))
+    return AttemptInfo(*row[:-2], _json(row[-2]), _json(row[-1]))
 
 
 def _change(row: Row) -> ChangeInfo:

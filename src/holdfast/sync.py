@@ -1,5 +1,6 @@
 """`app.sync`: the same app for blocking code, on connections of its own or on the caller's."""
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -193,7 +194,7 @@ class SyncApp:
 
     @property
     def _connections(self) -> SyncPool:
-        if self._pool is None:
+        if self._pool is None or self._pool.pid != os.getpid():
             self._pool = SyncPool(self._database().url, self._queries.schema)
         return self._pool
 

@@ -184,8 +184,8 @@ class Harness:
 def context(*resources: object, attempt: int = 1, **fields: Any) -> Context:
     """A `Context` for calling a step's code directly: `await Poll("u").run(context(client))`."""
     made: dict[str, Any] = {
-        "id": uuid7(), "kind": "test", "step": "main", "queue": "default", "attempt": attempt, "errors": 0, "crashes": 0,
-        "moves": 0, "key": None, "headers": {}, "deadline": None, "signals": _Signals(),
+        "id": uuid7(), "kind": "test", "step": "main", "queue": "default", "attempt": attempt, "errors": 0,
+        "crashes": 0, "moves": 0, "key": None, "headers": {}, "deadline": None, "signals": _Signals(),
         "resources": {type(each): each for each in resources},
     }  # fmt: skip
     unknown = fields.keys() - made.keys() - {"cancelled", "stopping"}

@@ -58,6 +58,7 @@ def test_a_folder_the_user_cannot_enter(closed_root: Path, account: Account, dur
         assert stat.S_IMODE(base.stat().st_mode) == 0o700
         assert base.stat().st_uid == account.uid
         assert str(base) in (folder / "embedded.json").read_text()
+        assert (base / "folder.txt").read_text() == f"{folder}\n"
         started.stop()
         again = embedded.start(folder, durable=durable)
         assert again.data == started.data
@@ -232,9 +233,7 @@ print("well")
 def test_the_data_of_another_user(open_folder: Path, nobody: Account, run_python: RunPython) -> None:
     started = embedded.start(open_folder, durable=False)
     for call in ("start", "find", "reset"):
-        code = (
-            f"import sys, pathlib; from holdfast import embedded; embedded.{call}(pathlib.Path(sys.argv[1]))"
-        )
+        code = f"import sys, pathlib; from holdfast import embedded; embedded.{call}(pathlib.Path(sys.argv[1]))"
         done = run_python(code, open_folder, user=nobody)
         assert "EmbeddedError: Cannot use" in done.stderr
         assert "run this as its owner" in done.stderr

@@ -4,14 +4,16 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast import embedded
-from holdfast.embedded import binaries, cluster, place
+from holdfast.embedded import binaries, cluster, place, trouble
 from holdfast.embedded.user import Account
 from holdfast.errors import EmbeddedError
 
@@ -34,9 +36,7 @@ def no_postgres(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     monkeypatch.setenv("PATH", str(path))
 
 
-def test_no_binaries_names_the_ways_out(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_binaries_names_the_ways_out(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_postgres(monkeypatch, tmp_path)
     with pytest.raises(EmbeddedError) as raised:
         embedded.start(folder)
@@ -45,9 +45,7 @@ def test_no_binaries_names_the_ways_out(
     assert "URL" in str(raised.value)
 
 
-def test_binaries_that_do_not_run_are_named(
-    monkeypatch: pytest.MonkeyPatch, open_root: Path, account: Account
-) -> None:
+def test_binaries_that_do_not_run_are_named(monkeypatch: pytest.MonkeyPatch, open_root: Path, account: Account) -> None:
     broken = installation(open_root, "18.1", exit_code=127)
     no_postgres(monkeypatch, broken)
     with pytest.raises(EmbeddedError, match="does not run") as raised:
@@ -69,9 +67,7 @@ def test_a_system_installation_is_found_on_the_path(
     assert (found.bindir, found.version, found.major) == (bindir, "17.4", 17)
 
 
-def test_the_highest_system_installation_is_preferred(
-    monkeypatch: pytest.MonkeyPatch, open_root: Path
-) -> None:
+def test_the_highest_system_installation_is_preferred(monkeypatch: pytest.MonkeyPatch, open_root: Path) -> None:
     for version in ("9", "17", "16"):
         installation(open_root, version)
     monkeypatch.setattr(binaries, "_SYSTEM_PATTERNS", (f"{open_root.relative_to('/')}/*/bin",))
@@ -142,6 +138,12 @@ def test_a_full_disk_at_the_start(small_disk: Callable[[str], Path]) -> None:
     assert embedded.start(disk / ".holdfast", durable=False).pid != started.pid
 
 
+def test_a_disk_too_full_for_the_log_is_still_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "disk is full" not in str(trouble.failure("It failed", "", where=tmp_path / "missing"))
+    monkeypatch.setattr(trouble, "_ROOM_TO_START", shutil.disk_usage(tmp_path).total * 2)
+    assert "It failed: the disk is full" in str(trouble.failure("It failed", "", where=tmp_path / "missing"))
+
+
 def test_a_folder_that_cannot_be_written(
     open_root: Path, run_python: RunPython, request: pytest.FixtureRequest
 ) -> None:
@@ -187,8 +189,6 @@ def test_ones_own_settings_win(folder: Path) -> None:
     started.stop()
     conf = started.data / "postgresql.conf"
     conf.write_text(conf.read_text() + "\nmax_connections = 17\n")
-    import psycopg
-
     with psycopg.connect(embedded.start(folder, durable=False).url()) as connection:
         assert connection.execute("show max_connections").fetchone() == ("17",)
 
@@ -262,6 +262,17 @@ def test_reset_deletes_all_of_ours_and_nothing_else(folder: Path) -> None:
     assert (folder / "notes.txt").read_text() == "mine"
     embedded.reset(folder)  # once more is no error
     assert embedded.start(folder, durable=False).pid != started.pid
+
+
+def test_reset_after_a_crash(folder: Path) -> None:
+    started = embedded.start(folder, durable=False)
+    os.kill(started.pid, signal.SIGKILL)
+    while embedded.find(folder) is not None:
+        pass
+    assert started.sockets.exists()
+    embedded.reset(folder)
+    assert not started.sockets.exists()
+    assert not started.data.exists()
 
 
 def test_a_mark_that_points_anywhere_else_leads_nowhere(tmp_path: Path, folder: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 CONTRACT = Path(__file__).parent / "contract"
 SOURCE = Path(__file__).parents[2] / "src"
 
-LATER_NAMES = ("Cron", "Every", "holdfast.testing")
+LATER_NAMES = ("Cron", "Every")
 """Tolerated where a checker's message quotes the name."""
 
 LATER_USES = ("app.schedule(", "ctx.enqueue(", "ctx.progress(", "ctx.report(")

@@ -83,7 +83,7 @@ def test_long_texts_lose_their_middle() -> None:
 
 
 def test_the_worst_error_is_smaller_than_the_limit() -> None:
-    worst = raised(ExceptionGroup("\x01" * 10**6, [raised(ValueError("\x01" * 10**6)) for _ in range(20)]))
+    worst = raised(BaseExceptionGroup("\x01" * 10**6, [raised(ValueError("\x01" * 10**6)) for _ in range(20)]))
     assert len(encode_error(worst)) < MAX_BYTES
 
 
@@ -127,7 +127,7 @@ class Lying(Exception):
 
 
 class Odd(Exception):
-    __notes__ = [1, "fine", object()]  # type: ignore[assignment]
+    __notes__: Any = [1, "fine", object()]
 
 
 @pytest.mark.parametrize("error", [Unprintable(), Lying(), Odd(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])

@@ -62,7 +62,7 @@ def check_schema(name: str) -> str:
     """The name of a schema, if it can be one."""
     if not _SCHEMA.fullmatch(name):
         raise ConfigError(
-            f"schema {name!r} cannot be used: write lower-case letters, digits and _, at most 48, not beginning with a digit"
+            f"schema {name!r} cannot be used: write at most 48 lower-case letters, digits and _, no digit first"
         )
     return name
 

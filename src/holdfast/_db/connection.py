@@ -6,6 +6,7 @@ a statement may be sent twice.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
@@ -117,14 +118,14 @@ def connect_sync(url: str, name: str = "holdfast") -> Connection[Any]:
 async def run(connection: AsyncConnection[Any], query: Query[T]) -> T:
     """Runs a query on an asynchronous connection, whoever owns it."""
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
-    await cursor.execute(query.statement.text, query.parameters, binary=True)
+    await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
     return query.read(await cursor.fetchall() if cursor.description else [])
 
 
 def run_sync(connection: Connection[Any], query: Query[T]) -> T:
     """Runs a query on a blocking connection, whoever owns it."""
     cursor = RawCursor(connection, row_factory=tuple_row)
-    cursor.execute(query.statement.text, query.parameters, binary=True)
+    cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
     return query.read(cursor.fetchall() if cursor.description else [])
 
 
@@ -212,7 +213,7 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
             return WrongState(text + hint)
         case state if state in _NO_SCHEMA:
             return SchemaError(
-                f"the schema {schema!r} of this database is missing or older than this code ({text}). Run: holdfast migrate"
+                f"schema {schema!r} is missing in this database, or older than the code ({text}). Run: holdfast migrate"
             )
         case "42501":
             return SchemaError(f"this database role may not do that: {text}")
@@ -225,7 +226,9 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
 class Link:
     """One connection, opened when needed and again after it broke."""
 
-    def __init__(self, url: str, queries: Queries, name: str) -> None:
+    def __init__(self, url: str, queries: Queries, name: str, timeout: float = CALL_TIMEOUT) -> None:
+        self._pid = os.getpid()
+        self._timeout = timeout
         self._url = url
         self._queries = queries
         self._name = name
@@ -239,10 +242,11 @@ class Link:
         """Runs one query by itself. Any broken connection is dropped before the error is raised."""
         async with self._lock:
             try:
-                async with asyncio.timeout(CALL_TIMEOUT):
+                async with asyncio.timeout(self._timeout):
                     connection = await self._open()
                     if self._wrap:
-                        return (await self._together(connection, [query], None))[0]
+                        answers: list[T] = await self._together(connection, [query], None)
+                        return answers[0]
                     return await run(connection, query)
             except BaseException as error:
                 await self._after(error)
@@ -252,7 +256,7 @@ class Link:
         """Runs queries in one transaction and one round trip."""
         async with self._lock:
             try:
-                async with asyncio.timeout(CALL_TIMEOUT):
+                async with asyncio.timeout(self._timeout):
                     return await self._together(await self._open(), queries, lock_timeout)
             except BaseException as error:
                 await self._after(error)
@@ -266,6 +270,9 @@ class Link:
             await connection.close()
 
     async def _open(self) -> AsyncConnection[Any]:
+        if os.getpid() != self._pid:
+            # A forked child shares the socket, but neither the identity nor the leases of its parent.
+            raise HoldfastError("this worker belongs to the parent process: a forked child must not go on with it")
         if self._connection is not None and not self._connection.broken and not self._connection.closed:
             return self._connection
         await self.close()
@@ -287,10 +294,10 @@ class Link:
         async with connection.pipeline():
             await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             if lock_timeout is not None:
-                await connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'")
+                await connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'".encode())
             for query in queries:
                 cursor = AsyncRawCursor(connection, row_factory=tuple_row)
-                await cursor.execute(query.statement.text, query.parameters, binary=True)
+                await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
                 cursors.append(cursor)
             await connection.execute("COMMIT")
         return [

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast._db.connection import connect
+from holdfast._sql.query import quote
 
 log = logging.getLogger("holdfast.listen")
 
@@ -45,7 +46,7 @@ class Listener:
         connection = await connect(self._url, "holdfast listen")
         try:
             async with asyncio.timeout(PING_WITHIN):
-                await connection.execute('LISTEN "' + self._channel.replace('"', '""') + '"')
+                await connection.execute(b"LISTEN " + quote(self._channel).encode())
             self.listening.set()
             # Whatever was notified while nobody listened is found by looking.
             self._heard("queue *")

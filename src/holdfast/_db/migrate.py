@@ -18,57 +18,11 @@ from psycopg import AsyncConnection
 
 from holdfast._db.config import check_schema
 from holdfast._db.connection import connect
-from holdfast._sql.query import for_schema, quote
+from holdfast._sql.query import for_schema, quote, statements
 from holdfast.errors import SchemaError
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.(up|down)\.sql")
 MINIMUM_SERVER = 140000
-
-_MIGRATION_TABLE = """
-CREATE SCHEMA IF NOT EXISTS holdfast.;
-CREATE TABLE IF NOT EXISTS holdfast.migration (
-    version    integer PRIMARY KEY,
-    name       text NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    objects    text[] NOT NULL
-);
-COMMENT ON TABLE holdfast.migration IS 'Which migrations were applied, in order.';
-COMMENT ON COLUMN holdfast.migration.version IS 'Its number.';
-COMMENT ON COLUMN holdfast.migration.name IS 'Its name.';
-COMMENT ON COLUMN holdfast.migration.applied_at IS 'When it was applied.';
-COMMENT ON COLUMN holdfast.migration.objects IS 'Every object of the schema as it was right after: what differs later is drift.';
-"""
-
-# A line per column, constraint, index, function and view. Partitions come and go and are left out.
-_OBJECTS = """
-SELECT line FROM (
-    SELECT format('column %s.%s %s%s%s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
-                  CASE WHEN a.attnotnull THEN ' not null' ELSE '' END,
-                  coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')) AS line
-    FROM pg_catalog.pg_class c
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
-    WHERE c.relnamespace = $1::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-    UNION ALL
-    SELECT format('constraint %s.%s %s', c.relname, k.conname, pg_get_constraintdef(k.oid))
-    FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
-    WHERE c.relnamespace = $1::regnamespace AND NOT c.relispartition AND k.contype IN ('c', 'p', 'u', 'f', 'x')
-    UNION ALL
-    SELECT 'index ' || pg_get_indexdef(i.indexrelid)
-    FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
-    WHERE c.relnamespace = $1::regnamespace AND NOT c.relispartition
-    UNION ALL
-    SELECT format('function %s(%s) %s', p.proname, pg_get_function_identity_arguments(p.oid), md5(p.prosrc))
-    FROM pg_catalog.pg_proc p WHERE p.pronamespace = $1::regnamespace
-    UNION ALL
-    SELECT format('view %s %s', c.relname, md5(pg_get_viewdef(c.oid)))
-    FROM pg_catalog.pg_class c WHERE c.relnamespace = $1::regnamespace AND c.relkind = 'v'
-    UNION ALL
-    SELECT format('domain %s %s', t.typname, pg_get_constraintdef(k.oid))
-    FROM pg_catalog.pg_type t JOIN pg_catalog.pg_constraint k ON k.contypid = t.oid
-    WHERE t.typnamespace = $1::regnamespace
-) AS lines ORDER BY line
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +78,7 @@ def check_version(at: int, schema: str) -> None:
 
 def script(schema: str, *, above: int = 0) -> str:
     """The migrations above a version as one SQL script, for people who apply it by other means."""
-    parts = [_prologue(schema)]
+    parts = [statements(schema)["migration_table"].text]
     for migration in migrations():
         if migration.version > above:
             parts.append(
@@ -174,25 +128,19 @@ async def _one_step(connection: AsyncConnection[Any], schema: str, target: int, 
                 await connection.execute(
                     "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", [f"holdfast migrate {schema}"]
                 )
-                await _script(connection, _prologue(schema))
-                at = await _version(connection, schema)
+                await _script(connection, statements(schema)["migration_table"].text)
+                at = await _one(connection, schema, "schema_version")
                 _refuse_newer(schema, at)
                 if at == target:
                     return None
                 migration = migrations()[at if at < target else at - 1]
                 if at < target:
                     await _script(connection, for_schema(migration.up, schema))
-                    await _script(connection, _record(schema, migration))
-                    await connection.execute(
-                        f"UPDATE {quote(schema)}.migration SET objects = $1 WHERE version = $2",
-                        [await _objects(connection, schema), migration.version],
-                    )
+                    seen = await _objects(connection, schema)
+                    await _rows(connection, schema, "record_migration", migration.version, migration.name, seen)
                     return f"{migration.version} {migration.name}"
                 await _script(connection, for_schema(migration.down, schema))
-                await connection.execute(
-                    f"DELETE FROM {quote(schema)}.migration WHERE version = $1",  # noqa: S608 - quoted above
-                    [migration.version],
-                )
+                await _rows(connection, schema, "forget_migration", migration.version)
                 return f"{migration.version} {migration.name} (taken back)"
         except psycopg.errors.LockNotAvailable:
             if attempt + 1 == tries:
@@ -203,22 +151,16 @@ async def _one_step(connection: AsyncConnection[Any], schema: str, target: int, 
             await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311
         except psycopg.errors.InsufficientPrivilege as error:
             raise SchemaError(
-                f"this role may not migrate schema {schema!r}: {error.diag.message_primary}. Use the owner of the database"
+                f"this role may not migrate schema {schema!r}: {error.diag.message_primary}. Use the database's owner"
             ) from None
     raise AssertionError("unreachable: the last try raises")
 
 
 async def _status(connection: AsyncConnection[Any], schema: str) -> Status:
-    if not await _one(connection, "SELECT to_regclass($1) IS NOT NULL", f"{quote(schema)}.migration"):
+    if not await _one(connection, schema, "has_migrations", f"{quote(schema)}.migration"):
         return Status(schema, 0, latest(), ())
-    at = await _version(connection, schema)
-    expected: Sequence[str] = (
-        await _one(
-            connection,
-            f"SELECT objects FROM {quote(schema)}.migration ORDER BY version DESC LIMIT 1",  # noqa: S608
-        )
-        or []
-    )
+    at = await _one(connection, schema, "schema_version")
+    expected: Sequence[str] = await _one(connection, schema, "expected_objects") or []
     found = await _objects(connection, schema) if expected else []
     drift = [f"missing: {line}" for line in sorted(set(expected) - set(found))]
     drift += [f"unexpected: {line}" for line in sorted(set(found) - set(expected))]
@@ -232,15 +174,13 @@ def _refuse_newer(schema: str, at: int) -> None:
         )
 
 
-def _prologue(schema: str) -> str:
-    return for_schema(_MIGRATION_TABLE, schema).replace(f"{quote(schema)}.;", f"{quote(schema)};")
-
-
 def _record(schema: str, migration: Migration) -> str:
-    return (
-        f"INSERT INTO {quote(schema)}.migration (version, name, objects) "  # noqa: S608 - quoted, and our own names
-        f"VALUES ({migration.version}, '{migration.name}', '{{}}');"
-    )
+    """The record of a migration, as text for a script: without what the schema then looked like."""
+    text = statements(schema)["record_migration"].text
+    values = (str(migration.version), f"'{migration.name}'", "'{}'")
+    for number, value in enumerate(values, 1):
+        text = text.replace(f"${number}", value)
+    return text + ";"
 
 
 async def _script(connection: AsyncConnection[Any], text: str) -> None:
@@ -248,16 +188,15 @@ async def _script(connection: AsyncConnection[Any], text: str) -> None:
     await connection.execute(text.encode())
 
 
-async def _version(connection: AsyncConnection[Any], schema: str) -> int:
-    return int(await _one(connection, f"SELECT coalesce(max(version), 0) FROM {quote(schema)}.migration"))  # noqa: S608
-
-
 async def _objects(connection: AsyncConnection[Any], schema: str) -> list[str]:
-    cursor = await connection.execute(_OBJECTS, [quote(schema)])
-    return [row[0] for row in await cursor.fetchall()]
+    return [row[0] for row in await _rows(connection, schema, "objects", quote(schema))]
 
 
-async def _one(connection: AsyncConnection[Any], text: str, *parameters: object) -> Any:
-    cursor = await connection.execute(text.encode(), parameters or None)
-    row = await cursor.fetchone()
-    return row[0] if row else None
+async def _one(connection: AsyncConnection[Any], schema: str, name: str, *parameters: object) -> Any:
+    rows = await _rows(connection, schema, name, *parameters)
+    return rows[0][0] if rows else None
+
+
+async def _rows(connection: AsyncConnection[Any], schema: str, name: str, *parameters: object) -> list[Any]:
+    cursor = await connection.execute(statements(schema)[name].text.encode(), parameters)
+    return await cursor.fetchall() if cursor.description else []

@@ -1,6 +1,7 @@
 """Connections for callers: opened lazily, one pool per event loop, apart from those of workers."""
 
 import asyncio
+import os
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +35,7 @@ class Pool:
     """Connections of one event loop."""
 
     def __init__(self, url: str, schema: str) -> None:
+        self.pid = os.getpid()  # a forked child needs a pool of its own
         self._url = url
         self._schema = schema
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
@@ -96,10 +98,10 @@ class Pool:
 async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Query[Any]) -> T:
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
     async with connection.pipeline() as pipeline:
-        await cursor.execute(query.statement.text, query.parameters, binary=True)
+        await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
         # What follows must see what was committed meanwhile: a transaction of its own.
         await pipeline.sync()
-        await connection.execute(then.statement.text, then.parameters)
+        await connection.execute(then.statement.text.encode(), then.parameters)
         rows = await cursor.fetchall() if cursor.description else []
     return query.read(rows)
 
@@ -108,6 +110,7 @@ class SyncPool:
     """Connections for blocking callers; shared by all threads."""
 
     def __init__(self, url: str, schema: str) -> None:
+        self.pid = os.getpid()  # a forked child needs a pool of its own
         self._url = url
         self._schema = schema
         self._pool: ConnectionPool[Connection[Any]] | None = None

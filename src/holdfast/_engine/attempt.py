@@ -163,8 +163,8 @@ class Roster:
     """What a worker holds: claimed and not started, running, and ended but not yet recorded.
 
     `held` has all of them by id (as an int: a UUID's hash is slow); the beat's thread reads it. `ready` has those
-    that wait for a slot,
-    the highest priority first. `lingering` has attempts given up whose thread goes on. `continuing` counts moves under way whose next step will need a slot here.
+    that wait for a slot, the highest priority first. `lingering` has attempts given up whose thread goes on.
+    `continuing` counts moves under way whose next step will need a slot here.
     """
 
     def __init__(self, slots: int) -> None:

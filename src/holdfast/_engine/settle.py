@@ -157,7 +157,7 @@ class Settler:
     async def _flush(self, batch: list[Ending]) -> None:
         """Writes a batch; when it cannot be written whole, in parts."""
         if not batch:
-            return None
+            return
         await self._look_for_higher(batch)
         groups = self._groups(batch)
         writes = [self._write(*group) for group in groups]
@@ -168,10 +168,12 @@ class Settler:
         except Exception as error:
             if is_missing_partition(error):
                 await self._link.run(self._queries.ensure_partitions())
-                return await self._flush(batch)
+                await self._flush(batch)
+                return
             if not is_data_error(error):
                 raise
-            return await self._flush_halves(batch, error)
+            await self._flush_halves(batch, error)
+            return
         missing: list[Ending] = []
         for (_, _, _, endings), answer in zip(groups, answers, strict=True):
             complete = len(answer) == len(endings)
@@ -266,7 +268,8 @@ class Settler:
 
     def _values(self, ending: Ending) -> dict[str, Any]:
         """What a statement needs to know about one ending."""
-        attempt, values = ending.attempt, {"attempt": ending.attempt.number}  # type: tuple[Attempt, dict[str, Any]]
+        attempt = ending.attempt
+        values: dict[str, Any] = {"attempt": attempt.number}
         match ending.outcome:
             case Finished(result=result):
                 if result is not None:

@@ -5,6 +5,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 
@@ -63,11 +64,9 @@ def _tell(
         else:
             future.set_exception(_Raised(error))
 
-    try:
+    # A closed loop means: the worker has given this thread up and nobody waits for it.
+    with suppress(RuntimeError):
         loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        # The loop is closed: the worker has given this thread up and nobody waits for it.
-        pass
 
 
 class _Raised(Exception):

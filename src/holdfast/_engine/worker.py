@@ -87,7 +87,7 @@ class WorkerSettings:
             raise ConfigError(f"lease ({length:g} s) and beat ({every:g} s) must be longer than nothing")
         if every > length / 3 + 1e-9:
             raise ConfigError(
-                f"a beat every {every:g} s is too seldom for a lease of {length:g} s: give at most a third, {length / 3:g} s"
+                f"a beat every {every:g} s is too seldom for a lease of {length:g} s: give at most {length / 3:g} s"
             )
         times = {"poll": seconds(poll, "poll"), "reap": seconds(reap, "reap")}
         for what, value in times.items():

@@ -308,10 +308,6 @@ WHERE (k.queue, k.priority, k.first, k.graph) IS DISTINCT FROM (excluded.queue, 
 -- Partitions for the coming days.
 SELECT holdfast.ensure_partitions()
 
--- schema_version --
--- The version that migrations have brought the schema to.
-SELECT coalesce(max(version), 0) FROM holdfast.migration
-
 -- archived --
 -- Whether a task has already ended: read before an enqueue is sent again, whose answer was lost.
 SELECT EXISTS (SELECT FROM holdfast.archive WHERE id = :id::uuid)

@@ -98,10 +98,13 @@ def enqueue(
             raise EnqueueRefused(f"there is already a task with the id {task.id}")
         holder = yield queries.key_holder(task.queue, task.key)
         if holder is None:
+            if (yield queries.fences(task.queue, [task.id])):
+                raise EnqueueRefused(f"there is already a task with the id {task.id}")
             continue  # it has just finished
         if on_conflict == "raise":
             raise KeyTaken(
-                f"task {holder.id} ({holder.kind}, {holder.state}) already holds the key {task.key!r} in queue {task.queue!r}"
+                f"task {holder.id} ({holder.kind}, {holder.state}) already holds the key {task.key!r}"
+                f" in queue {task.queue!r}"
             )
         return Enqueued(holder.id, holder.kind, holder.id == task.id)
     raise EnqueueRefused(f"the key {task.key!r} changed hands {KEY_TRIES} times in a row: try again")

@@ -35,7 +35,7 @@ class Statement:
         """The same statement, passing over rows that somebody else has locked."""
         queue = f"${self.parameters.index('queue') + 1}"
         picked = (
-            rf"ARRAY(SELECT l.id FROM {quote(schema)}.task l WHERE l.queue = {queue}::text"
+            rf"ARRAY(SELECT l.id FROM {quote(schema)}.task l WHERE l.queue = {queue}::text"  # noqa: S608 - quoted
             r" AND l.id = ANY (\1::uuid[]) ORDER BY l.id FOR UPDATE SKIP LOCKED)"
         )
         return Statement(self.name, self.prose, _IDS.sub(picked, self.text), self.parameters)
@@ -56,17 +56,18 @@ def quote(identifier: str) -> str:
 
 
 def for_schema(text: str, schema: str) -> str:
-    """SQL text with the schema's name filled in: `holdfast.` as an identifier, `:'schema'` as a literal."""
+    """SQL text with the schema's name filled in: for `holdfast.` and, as in psql, `:"schema"` and `:'schema'`."""
     literal = "'" + schema.replace("'", "''") + "'"
-    return _SCHEMA.sub(lambda _: quote(schema) + ".", text.replace(":'schema'", literal))
+    named = text.replace(":'schema'", literal).replace(':"schema"', quote(schema))
+    return _SCHEMA.sub(lambda _: quote(schema) + ".", named)
 
 
 @cache
 def statements(schema: str) -> Mapping[str, Statement]:
     """All named statements, rendered for a schema."""
     found: dict[str, Statement] = {}
-    for file in ("lifecycle.sql", "insights.sql"):
-        text = resources.files(__package__).joinpath(file).read_text("utf-8")
+    for file in ("lifecycle.sql", "insights.sql", "migrate.sql"):
+        text = resources.files("holdfast._sql").joinpath(file).read_text("utf-8")
         parts = _HEADING.split(text)
         for name, body in zip(parts[1::2], parts[2::2], strict=True):
             if name in found:

@@ -1,5 +1,6 @@
 """The command line: `holdfast`."""
 
+import io
 import sys
 from typing import Any
 
@@ -7,12 +8,13 @@ import click
 
 from holdfast._db.connection import DriverError
 from holdfast.cli.demo import demo
+from holdfast.cli.enqueue import enqueue
 from holdfast.cli.migrate import migrate
 from holdfast.cli.options import Setup, common_options, pass_setup
-from holdfast.cli.output import failure_of, report
+from holdfast.cli.output import FAILED, code_of, failure_of, note, report
 from holdfast.cli.pg import pg
 from holdfast.cli.show import show
-from holdfast.cli.tasks import cancel, discard, enqueue, list_tasks, retry
+from holdfast.cli.tasks import cancel, discard, list_tasks, retry
 from holdfast.cli.work import stop, worker
 from holdfast.errors import HoldfastError
 
@@ -35,7 +37,7 @@ class _Main(click.Group):
         arguments = sys.argv[1:] if given is None else list(given)
         for stream in (sys.stdout, sys.stderr):
             # A terminal that cannot show a character must not end a command.
-            if hasattr(stream, "reconfigure"):
+            if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         sys.exit(self._run(_asks_for_json(arguments), args, extra))
 
@@ -44,14 +46,14 @@ class _Main(click.Group):
             code = super().main(*args, **extra)
         except click.ClickException as error:
             report(error, as_json=as_json)
-            return error.exit_code
+            return code_of(error)
         except (HoldfastError, DriverError) as error:
             failure = failure_of(error)
             report(failure, as_json=as_json)
-            return failure.exit_code
-        except click.Abort:
-            click.echo("aborted.", err=True)
-            return _INTERRUPTED
+            return failure.code
+        except click.Abort as abort:
+            note("aborted.")
+            return _INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else FAILED
         return code if isinstance(code, int) else 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

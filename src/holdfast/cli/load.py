@@ -143,7 +143,9 @@ def _told(importing: Callable[[], T], what: str) -> T:
 def _own_error(error: BaseException, what: str) -> Failure:
     frames = _users_frames(error.__traceback__)
     shown = "".join(traceback.format_exception(type(error), error, frames))
-    return Failure(f"importing {what} failed: {type(error).__name__}: {error}\n\n{clean(shown).rstrip()}", name="ImportError")
+    return Failure(
+        f"importing {what} failed: {type(error).__name__}: {error}\n\n{clean(shown).rstrip()}", name="ImportError"
+    )
 
 
 def _users_frames(frames: TracebackType | None) -> TracebackType | None:

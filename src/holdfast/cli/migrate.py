@@ -15,7 +15,7 @@ from holdfast.cli.output import FAILED, Failure, clean, print_json
 @click.option("--yes", is_flag=True, help="Do not ask before going down, which deletes tasks.")
 @common_options
 @pass_setup
-def migrate(setup: Setup, to: int | None, as_sql: bool, only_check: bool, yes: bool) -> None:
+def migrate(setup: Setup, /, to: int | None, as_sql: bool, only_check: bool, yes: bool) -> None:
     """Create the tables, or bring them up to date.
 
     It may run as often as you like, and while workers are working. Going down to an older version deletes what the
@@ -27,7 +27,7 @@ def migrate(setup: Setup, to: int | None, as_sql: bool, only_check: bool, yes: b
       holdfast migrate --check
       holdfast migrate --sql > holdfast.sql
     """
-    if (as_sql or only_check) and (to is not None or as_sql and only_check):
+    if (as_sql or only_check) and (to is not None or (as_sql and only_check)):
         raise click.UsageError("--to, --sql and --check do not go together.")
     if as_sql:
         _print_sql(setup)
@@ -70,7 +70,9 @@ def _check(setup: Setup) -> None:
         raise Failure(f"{about}, and this code has {found.latest}. Run: holdfast migrate", FAILED, "Pending")
     if found.drift:
         raise Failure(
-            f"{about}, but it was changed by hand: {len(found.drift)} differences from what was applied", FAILED, "Drift"
+            f"{about}, but it was changed by hand: {len(found.drift)} differences from what was applied",
+            FAILED,
+            "Drift",
         )
     if not setup.json:
         click.echo(f"{about}, the latest, and as it should be.")
@@ -90,7 +92,9 @@ def _migrate(setup: Setup, to: int | None, yes: bool) -> None:
         print_json({"schema": setup.schema, "version": version, "applied": applied})
         return
     for each in applied:
-        click.echo(f"applied {each}" if "(taken back)" not in each else f"took back {each.removesuffix(' (taken back)')}")
+        click.echo(
+            f"applied {each}" if "(taken back)" not in each else f"took back {each.removesuffix(' (taken back)')}"
+        )
     click.echo(f"schema {setup.schema!r} is at version {version}" + (": nothing to do." if not applied else "."))
 
 

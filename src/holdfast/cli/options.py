@@ -1,5 +1,6 @@
 """Options that every command takes, before or after its name, and what they come to."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,26 +48,19 @@ class Setup:
             made.close()
 
 
-class DurationType(click.ParamType):
-    """`250ms`, `90s`, `1h30m`, or a number of seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return seconds(_number(value))
-        except ConfigError as error:
-            self.fail(str(error).removeprefix("duration: "), param, ctx)
-
-
-DURATION = DurationType()
-
-
-def _number(value: Any) -> Any:
+def duration(text: str) -> float:
+    """The type of options such as `--delay`: `250ms`, `90s`, `1h30m`, or a number of seconds."""
     try:
-        return float(value)
+        return seconds(_number(text))
+    except ConfigError as error:
+        raise click.BadParameter(str(error).removeprefix("duration: ")) from None
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
     except ValueError:
-        return value
+        return text
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -116,3 +110,19 @@ def pass_setup(function: Callable[Concatenate[Setup, P], R]) -> Callable[P, R]:
         return function(click.get_current_context().ensure_object(Setup), *args, **kwargs)
 
     return update_wrapper(with_setup, function)
+
+
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """A JSON object that was given on the command line."""
+    found = json_value(text, what)
+    if not isinstance(found, dict):
+        raise click.UsageError(f'{what} must be a JSON object such as {{"filename": "name.txt"}}.')
+    return found
+
+
+def json_value(text: str, what: str) -> Any:
+    """Any JSON that was given on the command line."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"{what} is not JSON: {error}") from None

@@ -51,9 +51,9 @@ _SEQUENCE = re.compile(
 class Failure(click.ClickException):
     """The end of a command that did not do what it was asked to."""
 
-    def __init__(self, message: str, exit_code: int = FAILED, name: str = "Failed") -> None:
+    def __init__(self, message: str, code: int = FAILED, name: str = "Failed") -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.code = code
         self.name = name
 
 
@@ -200,6 +200,11 @@ def failure_of(error: Exception) -> Failure:
             return Failure(_said_by_database(error), FAILED, "DatabaseError")
         case _:
             raise error
+
+
+def code_of(error: click.ClickException) -> int:
+    """The exit code of a failure."""
+    return error.code if isinstance(error, Failure) else error.exit_code
 
 
 def report(error: click.ClickException, *, as_json: bool) -> None:

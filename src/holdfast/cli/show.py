@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("id")
 @common_options
 @pass_setup
-def show(setup: Setup, id: str) -> None:
+def show(setup: Setup, /, id: str) -> None:
     """Show a task: where it stands, its attempts, its error, and who changed it.
 
     \b
@@ -67,7 +67,7 @@ def _print_task(task: "TaskInfo") -> None:
             ("queue", f"{task.queue}, priority {task.priority}"),
             ("args", value(task.args)),
             ("result", value(task.result) if task.state == "done" else ""),
-            ("attempt", f"{task.attempt}, with {task.errors} errors and {task.crashes} crashes at this step"),
+            ("attempt", f"{task.attempt} (at this step: errors {task.errors}, crashes {task.crashes})"),
             ("moves", str(task.moves)),
             ("key", line(task.key or "")),
             ("headers", value(dict(task.headers)) if task.headers else ""),

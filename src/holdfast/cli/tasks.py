@@ -1,184 +1,25 @@
-"""`holdfast enqueue`, `tasks`, `show`, `retry`, `cancel` and `discard`."""
+"""`holdfast tasks`, `retry`, `cancel` and `discard`."""
 
-import json
-import sys
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.options import DURATION, Setup, common_options, pass_setup
-from holdfast.cli.output import Failure, coloured, error_line, failure_of, print_json, relative, report, table, value
-from holdfast.errors import ConfigError, NoResult, ResultTimeout, TaskNotFound, WrongState
+from holdfast._sql.queries import Queries
+from holdfast.cli.options import Setup, common_options, json_object, pass_setup
+from holdfast.cli.output import Failure, coloured, error_line, failure_of, print_json, relative, report, table
+from holdfast.errors import ConfigError, TaskNotFound, WrongState
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from holdfast._model.options import EnqueueOptions
     from holdfast._model.reference import TaskInfo
-    from holdfast._sql.queries import Queries
     from holdfast._sql.query import Query
-    from holdfast.sync import SyncApp, SyncRef
 
 STATES = ("ready", "running", "waiting", "parked", "done", "cancelled", "expired", "discarded")
 PHASES = ("scheduled", "retrying", "due", "unroutable")
 """What a ready task may be seen as."""
-
-
-# --- enqueue
-
-
-@click.command()
-@click.argument("kind", metavar="KIND[.STEP]")
-@click.argument("args", nargs=-1, metavar="[JSON | NAME=TEXT | NAME:=JSON]...")
-@click.option("--queue", help="The queue.  [default: what its workers declared, else default]")
-@click.option("--priority", type=click.IntRange(0, 9), help="9 goes first.")
-@click.option("--delay", type=DURATION, help="Not before this has passed.")
-@click.option("--at", metavar="TIME", help="Not before this time: 2030-01-31T09:00+01:00; local time without a zone.")
-@click.option("--key", help="At most one unfinished task of a queue has this key.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Carried along; may be repeated.")
-@click.option("--wait", is_flag=True, help="Wait for the result; exit code 1 if there is none.")
-@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="How long to wait.")
-@common_options
-@pass_setup
-def enqueue(
-    setup: Setup,
-    kind: str,
-    args: Sequence[str],
-    at: str | None,
-    headers: Sequence[str],
-    wait: bool,
-    timeout: float,
-    **options: Any,
-) -> None:
-    """Enqueue a task by its name and print its id.
-
-    A function is named by its kind, a step by KIND.STEP. Its args are one JSON object, or NAME=TEXT and NAME:=JSON.
-
-    \b
-    Example:
-      holdfast enqueue greeter.ReadName filename=name.txt
-      holdfast enqueue send_receipt order_id:=42 to=a@b.c --wait
-      holdfast enqueue send_receipt '{"order_id": 42, "to": "a@b.c"}' --delay 5m
-    """
-    from holdfast import named
-
-    _check_name(kind)
-    given = _options(at=_time(at), headers=dict(_pair(each) for each in headers) or None, **options)
-    call = named(kind, _args(args))
-    with setup.opened() as (app, _):
-        ref = app.enqueue(call, **given)
-        if not ref.created:
-            click.echo(f"not enqueued: this unfinished task holds the key {options['key']!r}", err=True)
-        if not wait:
-            print_json({"id": ref.id, "created": ref.created}) if setup.json else click.echo(str(ref.id))
-            return
-        if not setup.json:
-            click.echo(str(ref.id))
-        _wait(setup, app, ref, timeout)
-
-
-def _wait(setup: Setup, app: "SyncApp", ref: "SyncRef[Any]", timeout: float) -> None:
-    from holdfast import insights
-
-    info, failure = _ended(app, ref, timeout)
-    if setup.json:
-        print_json({"id": ref.id, "created": ref.created, "state": info.state, "result": info.result, "error": info.error})
-    if failure is None:
-        try:
-            insights.outcome_of(info, ref._ref)
-        except NoResult as error:
-            failure = error
-    if failure is not None:
-        raise failure
-    if not setup.json:
-        click.echo(value(info.result, limit=1_000_000))
-
-
-def _ended(app: "SyncApp", ref: "SyncRef[Any]", timeout: float) -> "tuple[TaskInfo, NoResult | None]":
-    """The task once it has ended or time is up; on a terminal with a line that says how it stands."""
-    from holdfast import insights
-
-    until = time.monotonic() + timeout
-    shows = sys.stderr.isatty()
-    try:
-        for pause in insights.patiently():
-            info = app.info(ref.id)
-            if info.finished_at is not None or info.state == "parked":
-                return info, None
-            if time.monotonic() + pause > until:
-                return info, ResultTimeout(
-                    f"task {ref.id} was not finished within {timeout:g} s: it is {info.phase}"
-                    + (": no live worker knows this step" if info.phase == "unroutable" else "")
-                )
-            if shows:
-                errors = f", {info.errors} errors" if info.errors else ""
-                click.echo(f"\r\x1b[K{info.kind}.{info.step} {info.phase}, attempt {info.attempt}{errors}", nl=False, err=True)
-            time.sleep(pause)
-    finally:
-        if shows:
-            click.echo("\r\x1b[K", nl=False, err=True)
-    raise AssertionError("patience has no end")
-
-
-def _args(given: Sequence[str]) -> dict[str, Any]:
-    if given and given[0].lstrip().startswith(("{", "[", '"')):
-        if len(given) > 1:
-            raise click.UsageError("give the args as one JSON object, or as NAME=TEXT and NAME:=JSON, not both.")
-        return _object(given[0], "the args")
-    args: dict[str, Any] = {}
-    for each in given:
-        name, text = _pair(each)
-        name, is_json = (name[:-1], True) if name.endswith(":") else (name, False)
-        if name in args:
-            raise click.UsageError(f"the argument {name!r} is there twice.")
-        args[name] = _json(text, f"{name}:=") if is_json else text
-    return args
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, content = text.partition("=")
-    if not equals or not name.rstrip(":"):
-        raise click.UsageError(f"{text!r} is not understood: write NAME=TEXT.")
-    return name, content
-
-
-def _object(text: str, what: str) -> dict[str, Any]:
-    found = _json(text, what)
-    if not isinstance(found, dict):
-        raise click.UsageError(f'{what} must be a JSON object such as {{"filename": "name.txt"}}.')
-    return found
-
-
-def _json(text: str, what: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise click.UsageError(f"{what} is not JSON: {error}") from None
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        return None if text is None else datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(f"--at {text!r} is not a time: write for example 2030-01-31T09:00+01:00.") from None
-
-
-def _check_name(name: str) -> None:
-    from holdfast._model.names import check_kind, check_step
-
-    kind, dot, step = name.partition(".")
-    check_kind(kind)
-    if dot:
-        check_step(step)
-
-
-def _options(**given: Any) -> "EnqueueOptions":
-    chosen: Any = {name: each for name, each in given.items() if each is not None}
-    options: EnqueueOptions = chosen
-    return options
 
 
 # --- tasks
@@ -191,7 +32,7 @@ def _options(**given: Any) -> "EnqueueOptions":
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many.")
 @common_options
 @pass_setup
-def list_tasks(setup: Setup, state: str | None, kind: str | None, queue: str | None, limit: int) -> None:
+def list_tasks(setup: Setup, /, state: str | None, kind: str | None, queue: str | None, limit: int) -> None:
     """List tasks, the newest first.
 
     \b
@@ -259,6 +100,7 @@ def _why(command: Any) -> Any:
 @pass_setup
 def retry(
     setup: Setup,
+    /,
     ids: Sequence[str],
     args_text: str | None,
     step: str | None,
@@ -277,12 +119,12 @@ def retry(
     from holdfast._model.names import check_step
 
     bag = {
-        "args": None if args_text is None else _object(args_text, "--args"),
+        "args": None if args_text is None else json_object(args_text, "--args"),
         "step": None if step is None else check_step(step),
         "why": why,
         "expected_attempt": expected_attempt,
     }
-    _each(setup, ids, lambda queries, id, options: queries.retry(id, options), bag)
+    _each(setup, ids, Queries.retry, bag)
 
 
 @click.command()
@@ -290,7 +132,7 @@ def retry(
 @_why
 @common_options
 @pass_setup
-def cancel(setup: Setup, ids: Sequence[str], why: str | None) -> None:
+def cancel(setup: Setup, /, ids: Sequence[str], why: str | None) -> None:
     """Cancel tasks.
 
     One that is not running ends at once. A running one is told, and never retried. Exit code 1 if it had already ended.
@@ -299,7 +141,7 @@ def cancel(setup: Setup, ids: Sequence[str], why: str | None) -> None:
     Example:
       holdfast cancel 01890a5d-ac96-774b-bcce-b302099a8057 --why "ordered twice"
     """
-    _each(setup, ids, lambda queries, id, options: queries.cancel_task(id, options), {"why": why})
+    _each(setup, ids, Queries.cancel_task, {"why": why})
 
 
 @click.command()
@@ -307,18 +149,18 @@ def cancel(setup: Setup, ids: Sequence[str], why: str | None) -> None:
 @_why
 @common_options
 @pass_setup
-def discard(setup: Setup, ids: Sequence[str], why: str | None) -> None:
+def discard(setup: Setup, /, ids: Sequence[str], why: str | None) -> None:
     """Give parked tasks up: they are archived as discarded.
 
     \b
     Example:
       holdfast discard 01890a5d-ac96-774b-bcce-b302099a8057 --why "obsolete"
     """
-    _each(setup, ids, lambda queries, id, options: queries.discard(id, options), {"why": why})
+    _each(setup, ids, Queries.discard, {"why": why})
 
 
 def _each(
-    setup: Setup, ids: Sequence[str], verb: "Callable[[Queries, UUID, bytes], Query[str]]", bag: dict[str, Any]
+    setup: Setup, ids: Sequence[str], verb: Callable[[Queries, "UUID", bytes], "Query[str]"], bag: dict[str, Any]
 ) -> None:
     """Does something to each task. What cannot be done is told, and the rest is done all the same."""
     from holdfast import insights
@@ -342,7 +184,7 @@ def _each(
     if setup.json:
         print_json(answers)
     if failed is not None:
-        raise click.exceptions.Exit(failed.exit_code)
+        raise click.exceptions.Exit(failed.code)
 
 
 def _me() -> str:

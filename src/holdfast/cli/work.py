@@ -12,7 +12,7 @@ from uuid import UUID
 
 import click
 
-from holdfast.cli.options import DURATION, Setup, common_options, pass_setup
+from holdfast.cli.options import Setup, common_options, duration, pass_setup
 from holdfast.cli.output import FAILED, NOT_FOUND, Failure, line, note, print_json
 
 if TYPE_CHECKING:
@@ -28,13 +28,17 @@ SILENT = 60.0
 
 @click.command()
 @click.argument("app", required=False)
-@click.option("-q", "--queues", multiple=True, metavar="NAMES", help="Queues to serve: mail,default.  [default: default]")
+@click.option(
+    "-q", "--queues", multiple=True, metavar="NAMES", help="Queues to serve: mail,default.  [default: default]"
+)
 @click.option("-c", "--concurrency", type=int, default=10, show_default=True, help="Steps at once.")
-@click.option("--lease", type=DURATION, default="30s", show_default=True, help="Others take over after this silence.")
-@click.option("--beat", type=DURATION, help="How often leases are renewed.  [default: a third of the lease, 10s at most]")
-@click.option("--poll", type=DURATION, default="1s", show_default=True, help="Look for tasks this often in any case.")
-@click.option("--reap", type=DURATION, default="5s", show_default=True, help="Look for lost workers this often.")
-@click.option("--grace", type=DURATION, default="30s", show_default=True, help="Time for steps to end when stopping.")
+@click.option("--lease", type=duration, default="30s", show_default=True, help="Others take over after this silence.")
+@click.option(
+    "--beat", type=duration, help="How often leases are renewed.  [default: a third of the lease, 10s at most]"
+)
+@click.option("--poll", type=duration, default="1s", show_default=True, help="Look for tasks this often in any case.")
+@click.option("--reap", type=duration, default="5s", show_default=True, help="Look for lost workers this often.")
+@click.option("--grace", type=duration, default="30s", show_default=True, help="Time for steps to end when stopping.")
 @click.option("--name", default="", help="A label for people.  [default: host:pid]")
 @click.option("--drain", is_flag=True, help="Stop when nothing is due any more.")
 @click.option(
@@ -48,6 +52,7 @@ SILENT = 60.0
 @pass_setup
 def worker(
     setup: Setup,
+    /,
     app: str | None,
     queues: Sequence[str],
     drain: bool,
@@ -141,10 +146,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 @click.command()
 @click.argument("worker_id", type=click.UUID, required=False)
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")
-@click.option("--timeout", type=DURATION, default="5m", show_default=True, help="How long to wait.")
+@click.option("--timeout", type=duration, default="5m", show_default=True, help="How long to wait.")
 @common_options
 @pass_setup
-def stop(setup: Setup, worker_id: UUID | None, wait: bool, timeout: float) -> None:
+def stop(setup: Setup, /, worker_id: UUID | None, wait: bool, timeout: float) -> None:
     """Ask all workers to stop, or the one with WORKER_ID.
 
     They stop as by SIGTERM, wherever they run. Exit code 3 if there is no such worker.
@@ -166,21 +171,20 @@ def stop(setup: Setup, worker_id: UUID | None, wait: bool, timeout: float) -> No
             return [each for each in known if each.stop_requested_at and (worker_id is None or each.id == worker_id)]
 
         if not setup.json:
-            click.echo("no worker is running." if not asked else f"asked {asked} to stop.")
+            click.echo("no worker is running." if not asked else f"asked {asked} worker{'s' if asked > 1 else ''} to stop.")
         left, lost = _wait_for(look, timeout) if wait else ([], [])
     if setup.json:
         print_json({"asked": asked, "waited": wait, "running": left, "lost": lost})
     elif wait and asked:
         for each in lost:
             note(f"{line(each.name)} ({each.id}) shows no sign of life since {each.seen_at:%Y-%m-%d %H:%M:%S %Z}.")
-        click.echo("all have stopped." if not left else "")
+        if not left:
+            click.echo("stopped." if not lost else "the others have stopped.")
     if left:
         raise Failure(f"{len(left)} have not stopped within {timeout:g} s: {', '.join(str(e.id) for e in left)}")
 
 
-def _wait_for(
-    look: "Callable[[], list[WorkerInfo]]", timeout: float
-) -> "tuple[list[WorkerInfo], list[WorkerInfo]]":
+def _wait_for(look: "Callable[[], list[WorkerInfo]]", timeout: float) -> "tuple[list[WorkerInfo], list[WorkerInfo]]":
     """Those that have not stopped in time, and those that are not there any more to do so."""
     until = time.monotonic() + timeout
     signs: dict[UUID, tuple[Any, float]] = {}

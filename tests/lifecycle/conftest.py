@@ -1,0 +1,54 @@
+"""One database for the session, emptied after each test, with the clock stopped; or one of a test's own."""
+
+from collections.abc import Iterator
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast._db.connection import connect_sync, with_database
+from holdfast._model.names import uuid7
+
+from .support import NOW, Db
+
+TABLES = ("task", "archive", "attempt", "worker", "kind", "change")
+
+
+@pytest.fixture(scope="session")
+def shared_url(holdfast_server: str, holdfast_template: str) -> Iterator[str]:
+    name = f"holdfast_lifecycle_{uuid4().hex[:12]}"
+    with connect_sync(holdfast_server) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {holdfast_template}".encode())
+    yield with_database(holdfast_server, name)
+    with connect_sync(holdfast_server) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@pytest.fixture
+def db(shared_url: str) -> Iterator[Db]:
+    """A database with empty tables, at `NOW`."""
+    made = Db(shared_url)
+    if made.one("SELECT holdfast.now()") != NOW:
+        made.clock.set(NOW)
+    yield made
+    made.close()
+    with connect_sync(shared_url) as connection:
+        connection.execute("; ".join(f"DELETE FROM holdfast.{table}" for table in TABLES).encode())
+
+
+@pytest.fixture
+def own_db(holdfast_url: str) -> Iterator[Db]:
+    """A database that the test may spoil, at `NOW`."""
+    made = Db(holdfast_url)
+    made.clock.set(NOW)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def worker() -> UUID:
+    return uuid7()
+
+
+@pytest.fixture
+def other_worker() -> UUID:
+    return uuid7()

@@ -1,0 +1,242 @@
+"""Answers that are lost on the way: the statement was executed, or was not, and nobody can tell which."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Context, Done, Retry, Snooze, Tasks
+from holdfast._db.connection import Link
+from holdfast._model import conclude
+from holdfast.testing import Harness
+
+from .support import attempts, row, running, until
+
+tasks = Tasks()
+ran: Counter[tuple[str, int]] = Counter()
+chain = tasks.kind("chain", result=int)
+
+
+@pytest.fixture
+def holdfast_tasks() -> Tasks:
+    ran.clear()
+    return tasks
+
+
+@chain.step
+@dataclass
+class First:
+    async def run(self, ctx: Context) -> "Second":
+        ran[ctx.step, ctx.attempt] += 1
+        return Second(1)
+
+
+@chain.step
+@dataclass
+class Second:
+    n: int
+
+    async def run(self, ctx: Context) -> "Third":
+        ran[ctx.step, ctx.attempt] += 1
+        return Third(self.n + 1)
+
+
+@chain.step
+@dataclass
+class Third:
+    n: int
+
+    async def run(self, ctx: Context) -> Done[int]:
+        ran[ctx.step, ctx.attempt] += 1
+        return Done(self.n + 1)
+
+
+@tasks.task
+async def plain(ctx: Context, n: int) -> Any:
+    ran[ctx.step, ctx.attempt] += 1
+    return n if n >= 0 else "bad"
+
+
+@tasks.task(retry=Retry(3, delay=0.1, jitter=0))
+async def failing(ctx: Context) -> int:
+    ran[ctx.step, ctx.attempt] += 1
+    if ctx.errors < 2:
+        raise ValueError("not yet")
+    return ctx.errors
+
+
+@tasks.task
+async def sleepy(ctx: Context) -> int:
+    ran[ctx.step, ctx.attempt] += 1
+    if ctx.attempt < 3:
+        raise Snooze("100ms")
+    return ctx.attempt
+
+
+class Faults:
+    """A link whose answers to certain statements are lost, the first `times` times."""
+
+    def __init__(self, link: Link, name: str, *, executed: bool, times: int = 1) -> None:
+        self.left = times
+        self.met = 0
+        run, transact = link.run, link.transact
+
+        async def fail(executing: Any) -> None:
+            self.left -= 1
+            self.met += 1
+            if executed:
+                await executing()
+            await link.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+        async def faulty_run(query: Any) -> Any:
+            if self.left and query.statement.name == name:
+                await fail(lambda: run(query))
+            return await run(query)
+
+        async def faulty_transact(queries: Any, *, lock_timeout: str | None = None) -> Any:
+            if self.left and any(q.statement.name == name for q in queries):
+                await fail(lambda: transact(queries, lock_timeout=lock_timeout))
+            return await transact(queries, lock_timeout=lock_timeout)
+
+        link.run, link.transact = faulty_run, faulty_transact  # type: ignore[method-assign]
+
+
+EXECUTED = pytest.mark.parametrize("executed", [True, False], ids=["executed", "never sent"])
+
+
+@EXECUTED
+async def test_M4_a_claim_whose_answer_was_lost_comes_back_uncharged(holdfast: Harness, executed: bool) -> None:
+    worker = holdfast.worker(lease=60)
+    faults = Faults(worker._links["claim"], "claim", executed=executed)
+    refs = [await plain.enqueue(n) for n in range(5)]
+    async with running(worker):
+        assert [await ref.result(timeout=60) for ref in refs] == list(range(5))
+    assert faults.met == 1
+    for ref in refs:
+        info = await ref.info()
+        assert (info.errors, info.crashes) == (0, 0)
+        expected = [(1, "main", "released"), (2, "main", "done")] if executed else [(1, "main", "done")]
+        assert attempts(holdfast.url, ref.id) == expected
+    assert sum(ran.values()) == 5
+
+
+@EXECUTED
+@pytest.mark.parametrize("times", [1, 3])
+async def test_M6_a_finish_whose_answer_was_lost_is_recorded_once(
+    holdfast: Harness, executed: bool, times: int
+) -> None:
+    worker = holdfast.worker(lease=60)
+    faults = Faults(worker._links["settle"], "finish", executed=executed, times=times)
+    refs = [await plain.enqueue(n) for n in range(5)]
+    async with running(worker):
+        assert [await ref.result(timeout=60) for ref in refs] == list(range(5))
+        await until(lambda: not worker.roster.held, "for the worker to know")
+    assert faults.met >= 1
+    assert sum(ran.values()) == 5
+    for ref in refs:
+        assert attempts(holdfast.url, ref.id) == [(1, "main", "done")]
+
+
+@EXECUTED
+async def test_M6_a_kept_move_whose_answer_was_lost_neither_doubles_nor_strands(
+    holdfast: Harness, executed: bool
+) -> None:
+    worker = holdfast.worker(lease=60, concurrency=2)
+    faults = Faults(worker._links["settle"], "advance", executed=executed, times=2)
+    refs = [await chain.enqueue(First()) for _ in range(5)]
+    async with running(worker):
+        assert [await ref.result(timeout=60) for ref in refs] == [3] * 5
+        await until(lambda: not worker.roster.held, "for the worker to know")
+        assert worker.roster.continuing == 0
+        assert worker.roster.busy == 0
+    assert faults.met == 2
+    assert sum(ran.values()) == 15
+    for ref in refs:
+        assert attempts(holdfast.url, ref.id) == [
+            (1, "First", "advanced"),
+            (2, "Second", "advanced"),
+            (3, "Third", "done"),
+        ]
+
+
+@EXECUTED
+@pytest.mark.parametrize(("what", "word"), [(failing, "retried"), (sleepy, "snoozed")])
+async def test_M6_a_stay_whose_answer_was_lost_is_charged_once(
+    holdfast: Harness, executed: bool, what: Any, word: str
+) -> None:
+    worker = holdfast.worker(lease=60)
+    faults = Faults(worker._links["settle"], "stay", executed=executed)
+    ref = await what.enqueue()
+    async with running(worker):
+        await ref.result(timeout=60)
+    assert faults.met == 1
+    logged = [entry for entry in attempts(holdfast.url, ref.id) if entry[2] != "released"]
+    assert [outcome for _, _, outcome in logged] == [word, word, "done"]
+    assert set(ran.values()) == {1}
+
+
+async def test_M6_the_read_back_itself_may_fail(holdfast: Harness) -> None:
+    worker = holdfast.worker(lease=60)
+    Faults(worker._links["settle"], "finish", executed=True)
+    again = Faults(worker._links["settle"], "recorded", executed=False, times=2)
+    refs = [await plain.enqueue(n) for n in range(3)]
+    async with running(worker):
+        assert [await ref.result(timeout=60) for ref in refs] == [0, 1, 2]
+        await until(lambda: not worker.roster.held, "for the worker to know")
+    assert again.met == 2
+    assert sum(ran.values()) == 3
+
+
+async def test_M6_a_value_that_the_database_refuses_parks_only_the_culprit(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = conclude.encode_result
+    monkeypatch.setattr(conclude, "encode_result", lambda value: b'"\\u0000"' if value == "bad" else encode(value))
+    refs = [await plain.enqueue(n) for n in range(-1, 30)]
+    async with running(holdfast.worker(lease=60, concurrency=31)):
+        assert [await ref.result(timeout=60) for ref in refs[1:]] == list(range(30))
+        await until(lambda: row(holdfast.url, refs[0].id)["state"] == "parked", "for the culprit")
+    info = await refs[0].info()
+    assert info.error is not None
+    assert info.error["type"] == "RefusedByDatabase"
+    assert "22P05" in info.error["message"]
+    assert attempts(holdfast.url, refs[0].id) == [(1, "main", "failed")]
+
+
+async def test_M6_a_locked_row_does_not_hold_up_the_others(holdfast: Harness) -> None:
+    refs = [await plain.enqueue(n) for n in range(10)]
+    gate = asyncio.Event()
+
+    @holdfast.app.middleware
+    async def wait(ctx: Context, proceed: Any) -> Any:
+        await gate.wait()
+        return await proceed()
+
+    worker = holdfast.worker(lease=60)
+    async with running(worker):
+        await until(lambda: worker.roster.busy == 10, "for all to run")
+        with psycopg.connect(holdfast.url) as other:
+            other.execute("SELECT 1 FROM holdfast.task WHERE id = %s FOR UPDATE", [refs[4].id])
+            gate.set()
+            others = [ref for ref in refs if ref is not refs[4]]
+            assert [await ref.result(timeout=60) for ref in others] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+            other.rollback()
+        assert await refs[4].result(timeout=60) == 4
+    assert set(ran.values()) == {10}
+    tasks._middleware.clear()
+
+
+@EXECUTED
+async def test_M4_a_release_of_strays_whose_answer_was_lost(holdfast: Harness, executed: bool) -> None:
+    worker = holdfast.worker(lease=60)
+    Faults(worker._links["claim"], "claim", executed=True)
+    again = Faults(worker._links["claim"], "stay", executed=executed)
+    ref = await plain.enqueue(7)
+    async with running(worker):
+        assert await ref.result(timeout=60) == 7
+    assert again.met == 1
+    assert attempts(holdfast.url, ref.id) == [(1, "main", "released"), (2, "main", "done")]
