@@ -8,6 +8,7 @@ Starts the embedded server with fsync and synchronous_commit on, unless a URL is
 import argparse
 import asyncio
 import json
+import shutil
 import statistics
 import sys
 import time
@@ -66,7 +67,8 @@ async def drain(url: str, tasks: int, steps: int) -> dict[str, float]:
     app._url = url
     async with app:
         began = time.perf_counter()
-        await app.enqueue_many(noop.bind(i) if steps == 1 else First(i) for i in range(tasks))
+        entries: list[Any] = [noop.bind(i) if steps == 1 else First(i) for i in range(tasks)]
+        await app.enqueue_many(entries)
         enqueued = time.perf_counter() - began
         worker = app.make_worker(WorkerSettings.of())
         began = time.perf_counter()
@@ -97,13 +99,15 @@ def main() -> None:
         run: Any = uvloop.run
     except ImportError:
         run = asyncio.run
-    server = None if given.url else embedded.start(Path(mkdtemp(prefix="holdfast-bench-")))
+    folder = Path(mkdtemp(prefix="holdfast-bench-"))
+    server = None if given.url else embedded.start(folder)
     try:
         url = given.url or (server.url() if server else "")
         rounds = [run(drain(url, given.tasks, given.steps)) for _ in range(given.rounds)]
     finally:
         if server:
-            server.stop()
+            embedded.reset(folder)
+        shutil.rmtree(folder, ignore_errors=True)
     medians = {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
     if given.json:
         print(json.dumps({"tasks": given.tasks, "steps": given.steps, "rounds": rounds, "medians": medians}))

@@ -188,7 +188,21 @@ def _task(row: Row) -> TaskInfo:
 
 
 def _attempt(row: Row) -> AttemptInfo:
-    return AttemptInfo(*row[:-2], _json(row[-2]), _json(row[-1]))
+    task_id, queue, kind, step, moves, attempt, worker_id, claimed_at, finished_at, outcome, error, args = row
+    return AttemptInfo(
+        task_id,
+        queue,
+        kind,
+        step,
+        moves,
+        attempt,
+        worker_id,
+        claimed_at,
+        finished_at,
+        outcome,
+        _json(error),
+        _json(args),
+    )
 
 
 def _change(row: Row) -> ChangeInfo:

@@ -97,7 +97,6 @@ def test_Q11_args_of_5_MB_are_refused_with_their_size(db: Db) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (None, "options must be a JSON object"),
         ("[]", "options must be a JSON object"),
         ("1", "options must be a JSON object"),
         ('{"prio": 1}', "unknown option: prio"),

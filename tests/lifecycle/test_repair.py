@@ -98,8 +98,8 @@ def test_T12_a_running_task_cannot_be_retried(db: Db, worker: UUID) -> None:
     ("options", "message"),
     [
         ('{"arg": {}}', "unknown option: arg"),
-        ('{"args": []}', "args must be a JSON object"),
-        ('{"args": null}', "args must be a JSON object"),
+        ('{"args": []}', "args of ReadName must be a JSON object"),
+        ('{"args": null}', "args of ReadName must be a JSON object"),
         ('{"step": "no way"}', "step_name"),
         ('{"expected_attempt": "x"}', "integer"),
         ("[]", "options must be a JSON object"),

@@ -86,17 +86,25 @@ def project_settings(start: Path | None = None) -> dict[str, Any]:
 def embedded_url(start: Path | None = None) -> str | None:
     """The URL of a running embedded server of this project, from the facts it left."""
     for folder in _upwards(start):
-        facts = folder / ".holdfast" / EMBEDDED_FACTS
+        home = folder / ".holdfast"
         try:
-            told = json.loads(facts.read_text("utf-8"))
-            os.kill(int(told["pid"]), 0)
-            return str(told["url"])
-        except PermissionError:
-            # The server runs as another user: the signal was refused, so the process is there.
-            return str(told["url"])
+            told = json.loads((home / EMBEDDED_FACTS).read_text("utf-8"))
+            # A copied folder carries the facts of a server that is not its own.
+            if Path(told["folder"]).samefile(home) and _lives(int(told["pid"])):
+                return str(told["url"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # the server runs as another user
+    except OSError:
+        return False
+    return True
 
 
 def redact(text: str) -> str:

@@ -15,7 +15,7 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor
 from psycopg.abc import Buffer
-from psycopg.adapt import Loader
+from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
@@ -67,7 +67,7 @@ class _JsonbBinary(Loader):
 
 class _Adapted(Protocol):
     @property
-    def adapters(self) -> psycopg.adapt.AdaptersMap: ...
+    def adapters(self) -> AdaptersMap: ...
 
 
 def _adapt(connection: _Adapted) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from holdfast._db.connection import Link, is_passing
-from holdfast._sql.queries import Queries
+from holdfast._sql.queries import Queries, Reaped
 
 log = logging.getLogger("holdfast.worker")
 
@@ -30,14 +30,14 @@ class Reaper:
         queues: list[str],
         lease: float,
         interval: float,
-        found: Callable[[], None],
+        reaped: Callable[[str, list[Reaped]], None],
     ) -> None:
         self._link = link
         self._queries = queries
         self._queues = queues
         self._lease = lease
         self._interval = interval
-        self._found = found
+        self._reaped = reaped
         self._partitioned = float("-inf")
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class Reaper:
                         extra={"task_id": str(task.id), "kind": task.kind, "step": task.step, "queue": queue},
                     )
                 if reaped:
-                    self._found()
+                    self._reaped(queue, reaped)
 
     async def _make_partitions(self) -> None:
         if time.monotonic() - self._partitioned > PARTITIONS_EVERY:

@@ -25,6 +25,7 @@ from holdfast._db.migrate import check_version
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer, Known
 from holdfast._engine.execution import Execution, fields
+from holdfast._engine.hooks import Hooks
 from holdfast._engine.lease import Beat, BeatReport
 from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
@@ -32,8 +33,9 @@ from holdfast._engine.settle import Ending, Settler, continued
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.graph import edges
 from holdfast._model.names import check_queue
-from holdfast._model.outcome import Cancelled, Finished, Released
+from holdfast._model.outcome import Cancelled, Failed, Finished, Released
 from holdfast._model.tasks import Tasks
+from holdfast._sql.queries import Reaped
 from holdfast._sql.queries import queries as queries_of
 from holdfast._sql.query import Query
 from holdfast.errors import ConfigError, HoldfastError
@@ -157,8 +159,9 @@ class Worker:
             queues=list(settings.queues),
             lease=settings.lease,
             interval=settings.reap,
-            found=self.claimer.wake,
+            reaped=self._on_reaped,
         )
+        self.hooks = Hooks(tasks)
         self.listener = Listener(url, schema, self._heard)
 
     # --- life
@@ -349,6 +352,7 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_FLUSH):
                 await self.settler.settled()
+                await self.hooks.finish()
                 await telling
                 await self._tell(self._queries.stopped)
         telling.cancel()
@@ -437,6 +441,12 @@ class Worker:
             self._dispatch()
         self.claimer.freed()
 
+    def _on_reaped(self, queue: str, reaped: list[Reaped]) -> None:
+        """Tasks of a lost worker may be ours now."""
+        for task in reaped:
+            self.hooks.reaped(queue, task)
+        self.claimer.wake()
+
     def _on_recorded(self, ending: Ending, claimed_at: datetime | None) -> None:
         """What follows a recorded outcome."""
         if ending.kept and claimed_at is not None:
@@ -446,6 +456,8 @@ class Worker:
                 self._release_unstarted()
             else:
                 self._dispatch()
+        elif isinstance(ending.outcome, Failed):
+            self.hooks.parked(ending.attempt, ending.outcome.error)
         elif not isinstance(ending.outcome, (Finished, Cancelled)):
             # Something may be due sooner than we meant to look.
             self.claimer.wake()

@@ -171,7 +171,8 @@ def stop(setup: Setup, /, worker_id: UUID | None, wait: bool, timeout: float) ->
             return [each for each in known if each.stop_requested_at and (worker_id is None or each.id == worker_id)]
 
         if not setup.json:
-            click.echo("no worker is running." if not asked else f"asked {asked} worker{'s' if asked > 1 else ''} to stop.")
+            several = "s" if asked > 1 else ""
+            click.echo(f"asked {asked} worker{several} to stop." if asked else "no worker is running.")
         left, lost = _wait_for(look, timeout) if wait else ([], [])
     if setup.json:
         print_json({"asked": asked, "waited": wait, "running": left, "lost": lost})

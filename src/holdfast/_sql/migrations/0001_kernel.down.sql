@@ -7,6 +7,8 @@ DROP FUNCTION holdfast.retry(uuid, jsonb);
 DROP FUNCTION holdfast.archive_task(holdfast.task, text, text);
 DROP FUNCTION holdfast.lock_task(uuid, text, text[]);
 DROP FUNCTION holdfast.enqueue(text, jsonb, jsonb);
+DROP FUNCTION holdfast.check_args(jsonb, text);
+DROP FUNCTION holdfast.check_options(jsonb, text[]);
 DROP FUNCTION holdfast.ensure_partitions(integer);
 DROP FUNCTION holdfast.ensure_partition(date);
 DROP TABLE holdfast.change, holdfast.kind, holdfast.worker, holdfast.attempt, holdfast.archive, holdfast.task;

@@ -309,22 +309,28 @@ SELECT holdfast.ensure_partitions();
 
 -- The public verbs -----------------------------------------------------------------------------------
 
-CREATE FUNCTION holdfast.enqueue(step text, args jsonb DEFAULT '{}', options jsonb DEFAULT '{}') RETURNS uuid
-LANGUAGE plpgsql
+CREATE FUNCTION holdfast.check_options(options jsonb, known text[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE
 AS $$
 DECLARE
-    task_kind text := split_part(step, '.', 1);
-    task_step text := nullif(substr(step, length(split_part(step, '.', 1)) + 2), '');
-    task_queue text;
-    task_id uuid;
     unknown text;
-    declared holdfast.kind;
 BEGIN
-    IF step IS NULL OR task_kind !~ '^[a-z][a-z0-9_-]{0,62}$'
-       OR (position('.' IN step) > 0 AND coalesce(task_step, '') !~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$') THEN
-        RAISE EXCEPTION 'holdfast: % is not the name of a step', quote_nullable(left(step, 200))
-            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
+    IF jsonb_typeof(options) <> 'object' THEN
+        RAISE EXCEPTION 'holdfast: options must be a JSON object' USING ERRCODE = '22023';
     END IF;
+    SELECT string_agg(o, ', ') INTO unknown FROM jsonb_object_keys(options) AS o WHERE o <> ALL (known);
+    IF unknown IS NOT NULL THEN
+        RAISE EXCEPTION 'holdfast: unknown option: %', unknown
+            USING ERRCODE = '22023', HINT = 'Known are ' || array_to_string(known, ', ') || '.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION holdfast.check_options(jsonb, text[]) IS 'Internal: refuses options that are no object or have a name that is not known.';
+
+CREATE FUNCTION holdfast.check_args(args jsonb, step text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
     IF args IS NULL OR jsonb_typeof(args) <> 'object' THEN
         RAISE EXCEPTION 'holdfast: the args of % must be a JSON object', step
             USING ERRCODE = '22023', HINT = 'Give the fields of the step by name: {"filename": "name.txt"}.';
@@ -333,15 +339,27 @@ BEGIN
         RAISE EXCEPTION 'holdfast: the args of % take % bytes; the limit is 1048576', step, octet_length(args::text)
             USING ERRCODE = '22023', HINT = 'Store the data elsewhere and pass a reference to it.';
     END IF;
-    IF options IS NULL OR jsonb_typeof(options) <> 'object' THEN
-        RAISE EXCEPTION 'holdfast: options must be a JSON object' USING ERRCODE = '22023';
+END
+$$;
+COMMENT ON FUNCTION holdfast.check_args(jsonb, text) IS 'Internal: refuses args that are no object or too large.';
+
+CREATE FUNCTION holdfast.enqueue(step text, args jsonb DEFAULT '{}', options jsonb DEFAULT '{}') RETURNS uuid
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    task_kind text := split_part(step, '.', 1);
+    task_step text := nullif(substr(step, length(split_part(step, '.', 1)) + 2), '');
+    task_queue text;
+    task_id uuid;
+    declared holdfast.kind;
+BEGIN
+    IF step IS NULL OR task_kind !~ '^[a-z][a-z0-9_-]{0,62}$'
+       OR (position('.' IN step) > 0 AND coalesce(task_step, '') !~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$') THEN
+        RAISE EXCEPTION 'holdfast: % is not the name of a step', quote_nullable(left(step, 200))
+            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
     END IF;
-    SELECT string_agg(o, ', ') INTO unknown FROM jsonb_object_keys(options) AS o
-    WHERE o NOT IN ('id', 'queue', 'priority', 'delay', 'at', 'key', 'headers');
-    IF unknown IS NOT NULL THEN
-        RAISE EXCEPTION 'holdfast: unknown option: %', unknown
-            USING ERRCODE = '22023', HINT = 'Known are id, queue, priority, delay, at, key, headers.';
-    END IF;
+    PERFORM holdfast.check_args(args, step);
+    PERFORM holdfast.check_options(options, ARRAY['id', 'queue', 'priority', 'delay', 'at', 'key', 'headers']);
     IF options ? 'delay' AND options ? 'at' THEN
         RAISE EXCEPTION 'holdfast: give delay or at, not both' USING ERRCODE = '22023';
     END IF;
@@ -402,21 +420,15 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     t holdfast.task;
-    unknown text;
 BEGIN
-    SELECT string_agg(o, ', ') INTO unknown FROM jsonb_object_keys(options) AS o
-    WHERE o NOT IN ('args', 'step', 'by', 'why', 'expected_attempt');
-    IF unknown IS NOT NULL THEN
-        RAISE EXCEPTION 'holdfast: unknown option: %', unknown
-            USING ERRCODE = '22023', HINT = 'Known are args, step, by, why, expected_attempt.';
-    END IF;
+    PERFORM holdfast.check_options(options, ARRAY['args', 'step', 'by', 'why', 'expected_attempt']);
     t := holdfast.lock_task(id, 'retry', ARRAY['parked', 'ready']);
     IF t.attempt <> (options ->> 'expected_attempt')::integer THEN
         RAISE EXCEPTION 'holdfast: task % was changed: it is at attempt %, not %', id, t.attempt, options ->> 'expected_attempt'
             USING ERRCODE = 'HF409', HINT = 'Somebody else may have retried it; look at it again.';
     END IF;
-    IF options ? 'args' AND jsonb_typeof(options -> 'args') <> 'object' THEN
-        RAISE EXCEPTION 'holdfast: args must be a JSON object' USING ERRCODE = '22023';
+    IF options ? 'args' THEN
+        PERFORM holdfast.check_args(options -> 'args', coalesce(options ->> 'step', t.step));
     END IF;
     UPDATE holdfast.task u
     SET state = 'ready', run_at = holdfast.now(), errors = 0, crashes = 0, error = NULL,
@@ -444,6 +456,7 @@ DECLARE
     who text := coalesce(options ->> 'by', session_user);
     reason text := concat_ws(': ', 'cancelled by ' || coalesce(options ->> 'by', session_user), nullif(options ->> 'why', ''));
 BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['by', 'why']);
     t := holdfast.lock_task(id, 'cancel', ARRAY['ready', 'running', 'waiting', 'parked']);
     INSERT INTO holdfast.change (task_id, action, by, why, old)
     VALUES (id, 'cancel', who, options ->> 'why', jsonb_build_object('state', t.state, 'step', t.step));
@@ -466,6 +479,7 @@ AS $$
 DECLARE
     t holdfast.task;
 BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['by', 'why']);
     t := holdfast.lock_task(id, 'discard', ARRAY['parked']);
     INSERT INTO holdfast.change (task_id, action, by, why, old)
     VALUES (id, 'discard', coalesce(options ->> 'by', session_user), options ->> 'why',

@@ -1,0 +1,95 @@
+"""Telling `@app.on_failure` hooks about parked tasks: best effort, in the process that parked them."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast._engine.attempt import Attempt
+from holdfast._model.reference import Failure, TaskInfo
+from holdfast._model.tasks import Tasks
+from holdfast._sql.queries import Reaped
+
+log = logging.getLogger("holdfast.worker")
+
+HOOK_SECONDS = 30.0
+_CRASHED = {"type": "WorkerLost", "message": "its worker was lost too often, or it must not be rerun by itself"}
+
+
+class Hooks:
+    """The failure hooks of one worker."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def parked(self, attempt: Attempt, error: bytes) -> None:
+        """A task was parked because its attempt failed."""
+        if self._tasks._failure_hooks:
+            self._call(
+                TaskInfo(
+                    id=attempt.id,
+                    queue=attempt.queue,
+                    kind=attempt.kind,
+                    step=attempt.step,
+                    state="parked",
+                    phase="parked",
+                    args=_json(attempt.args),
+                    priority=attempt.priority,
+                    attempt=attempt.number,
+                    moves=attempt.moves,
+                    errors=attempt.errors + 1,
+                    crashes=attempt.crashes,
+                    claimed_at=attempt.claimed_at,
+                    error=_json(error),
+                    key=attempt.key,
+                )
+            )
+
+    def reaped(self, queue: str, task: Reaped) -> None:
+        """A task was parked because its worker was lost."""
+        if self._tasks._failure_hooks and task.state == "parked":
+            self._call(
+                TaskInfo(
+                    id=task.id,
+                    queue=queue,
+                    kind=task.kind,
+                    step=task.step,
+                    state="parked",
+                    phase="parked",
+                    attempt=task.attempt,
+                    crashes=task.crashes,
+                    error=_CRASHED,
+                )
+            )
+
+    async def finish(self) -> None:
+        """Lets the hooks that were called come to their end."""
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=HOOK_SECONDS)
+
+    def _call(self, info: TaskInfo) -> None:
+        call = asyncio.get_running_loop().create_task(self._tell(Failure(task=info)))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    async def _tell(self, failure: Failure) -> None:
+        for hook in self._tasks._failure_hooks:
+            try:
+                async with asyncio.timeout(HOOK_SECONDS):
+                    if inspect.iscoroutinefunction(hook):
+                        await hook(failure)
+                    else:
+                        await asyncio.to_thread(hook, failure)
+            except Exception:
+                log.exception("a hook on failures failed itself, for task %s", failure.task.id)
+
+
+def _json(text: bytes) -> Mapping[str, Any] | None:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,232 @@
+"""`enqueue`, `tasks`, `show`, `retry`, `cancel`, `discard`: what they do, print and exit with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast._db.connection import connect_sync
+
+from .conftest import Cli
+
+NO_TASK = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+def rows(cli: Cli, text: str) -> list[tuple[Any, ...]]:
+    with connect_sync(cli.url) as connection:
+        cursor = connection.execute(text.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def park(cli: Cli, id: str, message: str = "no such file") -> None:
+    """As a worker leaves it after an error."""
+    error = {
+        "type": "FileNotFoundError",
+        "message": message,
+        "traceback": f"Traceback (most recent call last):\n  in run\nFileNotFoundError: {message}",
+        "causes": [{"type": "OSError", "message": "the disk is gone", "traceback": ""}],
+    }
+    with connect_sync(cli.url) as connection:
+        text = (
+            b"update holdfast.task set state = 'parked', attempt = 6, errors = 6, error = $1::jsonb where id = $2::uuid"
+        )
+        connection.execute(text, [json.dumps(error), id])
+
+
+def test_enqueue_takes_texts_and_json(cli: Cli) -> None:
+    """T8."""
+    id = cli.enqueue("greeter.ReadName", "filename=a=b:=c", "n:=42", 'deep:={"x": [1, null]}', "empty=")
+    task = cli.show(id)["task"]
+    assert (task["kind"], task["step"], task["queue"], task["state"]) == ("greeter", "ReadName", "default", "ready")
+    assert task["args"] == {"filename": "a=b:=c", "n": 42, "deep": {"x": [1, None]}, "empty": ""}
+    assert cli.show(cli.enqueue("send", '{"to": "ü"}'))["task"]["args"] == {"to": "ü"}
+    assert cli.show(cli.enqueue("send"))["task"]["step"] == "main"
+
+
+def test_enqueue_options(cli: Cli) -> None:
+    options = ["--queue", "mail", "--priority", "7", "--key", "k", "--header", "trace=1=2", "--header", "by=me"]
+    id = cli.enqueue("send", *options, "--at", "2999-01-31T09:00+01:00")
+    task = cli.show(id)["task"]
+    assert (task["queue"], task["priority"], task["key"], task["phase"]) == ("mail", 7, "k", "scheduled")
+    assert task["headers"] == {"trace": "1=2", "by": "me"}
+    assert task["run_at"] == "2999-01-31T08:00:00Z"
+    again = cli("enqueue", "send", "--queue", "mail", "--key", "k")
+    assert again.stdout.strip() == id
+    assert "not enqueued" in again.stderr
+    assert cli.json("enqueue", "send", "--queue", "mail", "--key", "k") == {"id": id, "created": False}
+    delayed = cli.show(cli.enqueue("send", "--delay", "1h"))["task"]
+    assert delayed["phase"] == "scheduled"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["Bad Name"], "cannot be the name of a kind"),
+        (["greeter.1st"], "cannot be the name of a step"),
+        (["send", "novalue"], "write NAME=TEXT"),
+        (["send", "n:=nope"], "is not JSON"),
+        (["send", "[1]"], "must be a JSON object"),
+        (["send", "{}", "a=b"], "not both"),
+        (["send", "a=1", "a=2"], "twice"),
+        (["send", "--priority", "10"], "0<=x<=9"),
+        (["send", "--delay", "soon"], "Write for example"),
+        (["send", "--at", "soon"], "is not a time"),
+        (["send", "--queue", "Bad!"], "cannot be the name of a queue"),
+        (["send", "--header", "x"], "write NAME=TEXT"),
+    ],
+)
+def test_enqueue_refuses_what_it_cannot_understand(cli: Cli, arguments: list[str], said: str) -> None:
+    code = 1 if "Bad!" in arguments else 2
+    assert said in " ".join(cli("enqueue", *arguments, code=code).stderr.split())
+    assert rows(cli, "select count(*) from holdfast.task") == [(0,)]
+
+
+def test_enqueue_and_wait_tells_why_there_is_no_result(cli: Cli) -> None:
+    waited = cli("enqueue", "send", "--wait", "--timeout", "200ms", code=1)
+    assert "was not finished within 0.2 s: it is unroutable" in waited.stderr
+    held = cli.enqueue("send", "--key", "k", "--delay", "1h")
+    park(cli, held)
+    parked = cli("enqueue", "send", "--key", "k", "--wait", code=1)
+    assert parked.stdout.strip() == held
+    assert "is parked: FileNotFoundError: no such file" in parked.stderr
+    as_json = cli("enqueue", "send", "--key", "k", "--wait", "--json", code=1)
+    told = json.loads(as_json.stdout)
+    assert (told["state"], told["error"]["message"]) == ("parked", "no such file")
+    assert json.loads(as_json.stderr.splitlines()[-1])["error"] == "TaskParked"
+
+
+def test_tasks_filters_and_prints(cli: Cli) -> None:
+    sent = cli.enqueue("send", "--queue", "mail")
+    greeted = cli.enqueue("greeter.ReadName")
+    later = cli.enqueue("greeter.ReadName", "--delay", "1h")
+    park(cli, greeted, "first line\nsecond \x1b[31mline\x1b[0m \x1b]0;title\x07 \x9b2J end")
+    assert [each["id"] for each in cli.json("tasks")] == [later, greeted, sent]
+    assert [each["id"] for each in cli.json("tasks", "--limit", "1")] == [later]
+    assert [each["id"] for each in cli.json("tasks", "--queue", "mail")] == [sent]
+    assert [each["id"] for each in cli.json("tasks", "--kind", "greeter", "--state", "parked")] == [greeted]
+    assert [each["id"] for each in cli.json("tasks", "--state", "scheduled")] == [later]
+    assert [each["id"] for each in cli.json("tasks", "--state", "ready")] == [later, sent]
+    assert cli.json("tasks", "--kind", "nobody") == []
+    cli("tasks", "--state", "sleeping", code=2)
+
+    shown = cli("tasks").stdout.splitlines()
+    assert shown[0].split() == ["ID", "TASK", "PHASE", "QUEUE", "ATTEMPT", "ERRORS", "WHEN", "ERROR"]
+    line = next(each for each in shown if greeted in each)
+    assert "greeter.ReadName" in line
+    assert "FileNotFoundError: first line second line end" in line
+    assert "in 59m" in next(each for each in shown if later in each)
+    assert "\x1b" not in "".join(shown)
+
+
+def test_show_prints_all_and_nothing_harmful(cli: Cli) -> None:
+    id = cli.enqueue("greeter.ReadName", "filename=\x1b[2Jx")
+    park(cli, id, "bad \x1b]52;c;evil\x07 \u202e news\nnext line")
+    shown = cli("show", id).stdout
+    assert "bad  \\u202e news\n  next line" in shown
+    assert "caused by OSError: the disk is gone" in shown
+    assert "Traceback (most recent call last):" in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+    assert "\x1b" not in cli("show", id, "--json").stdout
+    assert cli.show(id)["task"]["args"] == {"filename": "\x1b[2Jx"}
+
+
+def test_what_is_not_there_is_exit_code_3(cli: Cli) -> None:
+    for command in ("show", "retry", "cancel", "discard"):
+        assert f"there is no task {NO_TASK}" in cli(command, NO_TASK, code=3).stderr
+        assert "is not the id of a task" in cli(command, "nonsense", code=3).stderr
+    error = json.loads(cli("show", NO_TASK, "--json", code=3).stderr)
+    assert error["error"] == "TaskNotFound"
+    assert NO_TASK in error["message"]
+
+
+def test_retry_repairs_and_keeps_who_and_why(cli: Cli) -> None:
+    """T12."""
+    id = cli.enqueue("greeter.ReadName", "filename=old")
+    park(cli, id)
+    assert "it is at attempt 6, not 5" in cli("retry", id, "--expected-attempt", "5", code=1).stderr
+    assert "must be a JSON object" in cli("retry", id, "--args", "[1]", code=2).stderr
+    assert "cannot be the name of a step" in cli("retry", id, "--step", "1st", code=2).stderr
+    assert cli.show(id)["task"]["state"] == "parked"
+    repair = ["--args", '{"name": "Ada"}', "--step", "SayHello", "--why", "a typo", "--expected-attempt", "6"]
+    assert cli("retry", id, *repair).stdout == f"{id} is ready.\n"
+    told = cli.show(id)
+    assert told["task"]["state"] == "ready"
+    assert told["task"]["errors"] == 0
+    assert (told["task"]["step"], told["task"]["args"]) == ("SayHello", {"name": "Ada"})
+    change = told["changes"][0]
+    assert (change["action"], change["by"], change["why"]) == ("retry", "tester", "a typo")
+    assert change["old"]["args"] == {"filename": "old"}
+    shown = cli("show", id).stdout
+    assert "retry by tester: a typo" in shown
+    assert 'args: {"filename": "old"} → {"name": "Ada"}' in shown
+
+
+def test_many_at_once_does_what_can_be_done(cli: Cli) -> None:
+    ids = [cli.enqueue("greeter.ReadName") for _ in range(2)]
+    for id in ids:
+        park(cli, id)
+    result = cli("retry", ids[0], NO_TASK, ids[1], "--json", code=3)
+    assert json.loads(result.stdout) == [{"id": id, "state": "ready"} for id in ids]
+    assert json.loads(result.stderr)["error"] == "TaskNotFound"
+
+
+def test_cancel_and_discard(cli: Cli) -> None:
+    """Q8."""
+    first, second = cli.enqueue("send"), cli.enqueue("send")
+    assert cli("cancel", first, "--why", "twice").stdout == f"{first} is cancelled.\n"
+    told = cli.show(first)
+    assert told["task"]["state"] == "cancelled"
+    assert told["changes"][0]["why"] == "twice"
+    assert "it is already cancelled" in cli("cancel", first, code=1).stderr
+    assert "cannot discard task" in cli("discard", second, code=1).stderr
+    park(cli, second)
+    assert cli("discard", second, "--why", "obsolete").stdout == f"{second} is discarded.\n"
+    assert cli.show(second)["task"]["state"] == "discarded"
+
+
+def test_options_go_before_or_after_the_command(cli: Cli, tmp_path: Path) -> None:
+    cli.environment["HOLDFAST_URL"] = None
+    id = cli("--url", cli.url, "enqueue", "send").stdout.strip()
+    assert json.loads(cli("--json", "tasks", "--url", cli.url).stdout)[0]["id"] == id
+    assert json.loads(cli("--url", "postgresql://nobody@127.0.0.1:1/x", "tasks", "--url", cli.url, "--json").stdout)
+    assert "missing or older" in cli("--schema", "none", "tasks", "--url", cli.url, code=1).stderr
+    assert "schema 'Bad' cannot be used" in cli("tasks", "--schema", "Bad", "--url", cli.url, code=2).stderr
+
+
+def test_errors_have_exit_codes_and_no_traceback(cli: Cli) -> None:
+    """X6."""
+    url = "postgresql://joe:topsecret@127.0.0.1:1/shop"
+    gone = cli("tasks", "--url", url, code=4)
+    assert gone.stderr.startswith("error: cannot connect to PostgreSQL")
+    assert "topsecret" not in gone.output
+    as_json = cli("tasks", "--url", url, "--json", code=4)
+    assert as_json.stdout == ""
+    assert json.loads(as_json.stderr)["error"] == "DatabaseUnreachable"
+    cli.environment["HOLDFAST_URL"] = None
+    none = cli("tasks", code=2)
+    assert "no database was named. Choose one of:" in none.stderr
+    assert "holdfast pg start" in none.stderr
+    assert json.loads(cli("tasks", "--json", code=2).stderr)["error"] == "NoDatabase"
+    assert json.loads(cli("tasks", "--json", "--nonsense", code=2).stderr)["error"] == "NoSuchOption"
+    assert "No such command" in cli("nonsense", code=2).stderr
+
+
+def test_what_the_database_refuses_is_told_without_a_traceback(cli: Cli) -> None:
+    id = cli.enqueue("send")
+    rows(cli, "alter table holdfast.change add constraint closed check (action = 'never')")
+    assert cli("cancel", id, code=1).stderr.startswith("error: the database refused this: ")
+
+
+def test_help_has_groups_and_every_command_an_example(cli: Cli) -> None:
+    told = cli("--help").stdout
+    for title in ("Begin:", "Work:", "Tasks:"):
+        assert title in told
+    from holdfast.cli import main
+
+    for name in main.commands:
+        assert f"  {name}" in told
+        assert "Example:" in cli(name, "--help").stdout
+        if name != "pg":
+            assert "--json" in cli(name, "--help").stdout
+    assert cli("--version").stdout.startswith("holdfast ")

@@ -1,0 +1,182 @@
+"""`holdfast worker` and `holdfast stop` as real processes: signals, exit codes, logs."""
+
+import json
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from holdfast._db.connection import connect_sync
+
+from .conftest import Cli, Process, eventually
+
+Start = Callable[..., Process]
+
+APP = """
+import asyncio, time
+from pathlib import Path
+from holdfast import App, current_context
+
+app = App()
+
+@app.task
+async def slow(mark: str) -> str:
+    Path(mark).touch()
+    while not Path("go").exists():
+        await asyncio.sleep(0.02)
+    return "slow but done"
+
+@app.task
+def stuck(mark: str) -> None:
+    Path(mark).touch()
+    while True:
+        time.sleep(1)
+
+@app.task
+async def add(x: int, y: int) -> int:
+    return x + y
+
+@app.task(queue="mail")
+async def mail() -> str:
+    return "sent"
+"""
+
+
+@pytest.fixture(autouse=True)
+def app_file(project: Path) -> None:
+    (project / "shop.py").write_text(APP)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_running_steps_end(cli: Cli, start: Start, number: signal.Signals) -> None:
+    """W4."""
+    worker = start("worker", "shop.py", url=cli.url)
+    id = cli.enqueue("slow", "mark=began")
+    eventually(Path("began").exists, "the step did not begin")
+    waiting = cli.enqueue("add", "x:=1", "y:=1", "--delay", "1h")
+    worker.signal(number)
+    worker.says("stopping")
+    assert not worker.has_ended
+    Path("go").touch()
+    assert worker.ended() == 0
+    assert cli.show(id)["task"]["result"] == "slow but done"
+    assert cli.show(waiting)["task"]["state"] == "ready"
+    assert cli.json("stop")["asked"] == 0
+
+
+def test_a_second_signal_stops_at_once_and_gives_back(cli: Cli, start: Start) -> None:
+    """W4: uncharged."""
+    worker = start("worker", "shop.py", url=cli.url)
+    id = cli.enqueue("slow", "mark=began")
+    eventually(Path("began").exists, "the step did not begin")
+    worker.signal(signal.SIGTERM)
+    worker.says("stopping")
+    worker.signal(signal.SIGTERM)
+    assert worker.ended() == 0
+    told = cli.show(id)
+    assert told["task"]["state"] == "ready"
+    assert (told["task"]["errors"], told["task"]["crashes"]) == (0, 0)
+    assert [each["outcome"] for each in told["attempts"]] == ["released"]
+
+
+def test_a_stuck_thread_does_not_keep_the_process(cli: Cli, start: Start) -> None:
+    worker = start("worker", "shop.py", "--grace", "100ms", url=cli.url)
+    cli.enqueue("stuck", "mark=began")
+    eventually(Path("began").exists, "the step did not begin")
+    worker.signal(signal.SIGTERM)
+    assert worker.ended() == 0
+
+
+def test_drain_ends_when_nothing_is_due(cli: Cli, start: Start) -> None:
+    ids = [cli.enqueue("add", f"x:={n}", "y:=1") for n in range(3)]
+    later = cli.enqueue("add", "x:=1", "y:=1", "--delay", "1h")
+    worker = start("worker", "shop:app", "--drain", url=cli.url)
+    assert worker.ended() == 0, worker.stderr
+    assert [cli.show(id)["task"]["result"] for id in ids] == [1, 2, 3]
+    assert cli.show(later)["task"]["phase"] == "scheduled"
+
+
+def test_queues_name_schema_and_logs(cli: Cli, start: Start) -> None:
+    cli("migrate", "--schema", "other")
+    id = cli("enqueue", "mail", "--queue", "mail", "--schema", "other").stdout.strip()
+    options = ["-q", "mail,other", "-c", "3", "--name", "tom", "--schema", "other", "--log-format", "json"]
+    worker = start("worker", "shop.py", "--drain", *options, "--url", cli.url)
+    assert worker.ended() == 0, worker.stderr
+    assert cli.json("show", id, "--schema", "other")["task"]["result"] == "sent"
+    records = [json.loads(each) for each in worker.stderr.splitlines()]
+    assert {"time", "level", "logger", "message"} <= records[0].keys()
+    assert any("add goes to the queue default, which this worker does not serve" in r["message"] for r in records)
+    with connect_sync(cli.url) as connection:
+        rows = connection.execute(b"select name, slots, queues from other.worker").fetchall()
+    assert rows == [("tom", 3, ["mail", "other"])]
+
+
+def test_an_unreachable_database_is_exit_code_4(start: Start, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W6, X6: one clear line, without the password. Permanent, so nobody waits."""
+    url = "postgresql://joe:topsecret@no-such-host.invalid/shop"
+    worker = start("worker", "shop.py", url=url)
+    assert worker.ended() == 4
+    assert "error: cannot connect to PostgreSQL" in worker.stderr
+    assert "topsecret" not in worker.stderr
+    assert "Traceback" not in worker.stderr
+
+
+def test_a_database_without_schema_is_exit_code_1(cli: Cli, start: Start) -> None:
+    """W6."""
+    worker = start("worker", "shop.py", "--schema", "elsewhere", url=cli.url)
+    assert worker.ended() == 1
+    assert "error: the schema 'elsewhere' of this database is missing" in worker.stderr
+    assert "holdfast migrate" in worker.stderr
+    assert "Traceback" not in worker.stderr
+
+
+def test_a_signal_ends_a_worker_that_waits_for_its_database(start: Start, project: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens: refused
+        worker = start("worker", "shop.py", url=f"postgresql://joe@127.0.0.1:{taken.getsockname()[1]}/shop")
+        worker.says("waiting for the database")
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0, worker.stderr
+
+
+def test_wrong_settings_and_no_database_are_usage(cli: Cli, start: Start) -> None:
+    assert "a beat every 9 s is too seldom" in cli("worker", "shop.py", "--lease", "10s", "--beat", "9", code=2).stderr
+    assert "concurrency must be" in cli("worker", "shop.py", "-c", "0", code=2).stderr
+    assert "'Bad!' cannot be the name of a queue" in cli("worker", "shop.py", "-q", "Bad!", code=2).stderr
+    assert "Write for example" in cli("worker", "shop.py", "--grace", "soon", code=2).stderr
+    worker = start("worker", "shop.py")
+    assert worker.ended() == 2
+    assert "no database was named" in worker.stderr
+
+
+def test_stop_asks_all_or_one_and_waits(cli: Cli, start: Start) -> None:
+    """W4."""
+    workers = [start("worker", "shop.py", url=cli.url) for _ in range(2)]
+    for worker in workers:
+        worker.says("serves default")
+    with connect_sync(cli.url) as connection:
+        ids: dict[int, UUID] = dict(connection.execute(b"select pid, id from holdfast.worker").fetchall())
+    told = cli.json("stop", ids[workers[0].pid], "--wait")
+    assert (told["asked"], told["running"], told["lost"]) == (1, [], [])
+    assert workers[0].ended() == 0
+    assert not workers[1].has_ended
+    assert "there is no running worker" in cli("stop", ids[workers[0].pid], code=3).stderr
+    assert cli("stop", "--wait").stdout == "asked 1 worker to stop.\nstopped.\n"
+    assert workers[1].ended() == 0
+    assert cli("stop", "--wait").stdout == "no worker is running.\n"
+    cli("stop", "not-an-id", code=2)
+
+
+def test_stop_does_not_wait_for_the_dead(cli: Cli) -> None:
+    with connect_sync(cli.url) as connection:
+        connection.execute(
+            b"insert into holdfast.worker (id, name, host, pid, version, queues, steps, slots, seen_at) values"
+            b" (gen_random_uuid(), E'old\\x1b[31m', 'h', 1, '0', '{}', '{}', 1, now() - interval '1 hour')"
+        )
+    stopped = cli("stop", "--wait")
+    assert "no sign of life" in stopped.stderr
+    assert "\x1b" not in stopped.stderr
+    assert len(cli.json("stop", "--wait")["lost"]) == 1
