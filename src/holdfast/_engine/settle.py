@@ -253,8 +253,8 @@ class Settler:
             self._roster.continuing -= 1
 
     def _write(self, queue: str, worker: UUID, statement: str, endings: Sequence[Ending]) -> Query[_Times]:
-        ids = [e.attempt.id for e in endings]
-        outcomes = _encode({str(e.attempt.id): self._values(e) for e in endings})
+        values = {str(e.attempt.id): self._values(e) for e in endings}
+        ids, outcomes = "{" + ",".join(values) + "}", _encode(values)
         match statement:
             case "finish":
                 return self._queries.finish(queue, worker, ids, outcomes)

@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from holdfast._sql.query import Query, Row, Statement, statements
 
 T = TypeVar("T")
+Ids: TypeAlias = Sequence[UUID] | str
+"""Ids of tasks, or the literal of an array of them: `{…,…}`."""
 
 
 class Claimed(NamedTuple):
@@ -206,21 +208,28 @@ class Queries:
 
     # --- outcomes
 
-    def finish(self, queue: str, worker: UUID, ids: list[UUID], outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
-        return self._query("finish", _ids, queue=queue, worker=worker, ids=ids, outcomes=_text(outcomes))
+    def finish(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
+        return self._query("finish", _ids, queue=queue, worker=worker, ids=_array(ids), outcomes=_text(outcomes))
 
     def advance(
-        self, queue: str, worker: UUID, ids: list[UUID], outcomes: bytes, *, keep: bool, lease: timedelta
+        self, queue: str, worker: UUID, ids: Ids, outcomes: bytes, *, keep: bool, lease: timedelta
     ) -> Query[dict[UUID, datetime | None]]:
         return self._query(
-            "advance", _times, queue=queue, worker=worker, ids=ids, outcomes=_text(outcomes), keep=keep, lease=lease
+            "advance",
+            _times,
+            queue=queue,
+            worker=worker,
+            ids=_array(ids),
+            outcomes=_text(outcomes),
+            keep=keep,
+            lease=lease,
         )
 
-    def stay(self, queue: str, worker: UUID, ids: list[UUID], outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
-        return self._query("stay", _times, queue=queue, worker=worker, ids=ids, outcomes=_text(outcomes))
+    def stay(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
+        return self._query("stay", _times, queue=queue, worker=worker, ids=_array(ids), outcomes=_text(outcomes))
 
-    def cancel(self, queue: str, worker: UUID, ids: list[UUID], outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
-        return self._query("cancel", _ids, queue=queue, worker=worker, ids=ids, outcomes=_text(outcomes))
+    def cancel(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
+        return self._query("cancel", _ids, queue=queue, worker=worker, ids=_array(ids), outcomes=_text(outcomes))
 
     def skip_locked(self, query: Query[T]) -> Query[T]:
         """The same write, passing over rows that somebody else has locked."""
@@ -229,16 +238,16 @@ class Queries:
             self._skipping[name] = query.statement.skip_locked(self.schema)
         return Query(self._skipping[name], query.parameters, query.read)
 
-    def fences(self, queue: str, ids: list[UUID]) -> Query[dict[UUID, Fence]]:
-        return self._query("fences", lambda rows: {r[0]: Fence._make(r) for r in rows}, queue=queue, ids=ids)
+    def fences(self, queue: str, ids: Ids) -> Query[dict[UUID, Fence]]:
+        return self._query("fences", lambda rows: {r[0]: Fence._make(r) for r in rows}, queue=queue, ids=_array(ids))
 
-    def recorded(self, ids: list[UUID]) -> Query[list[Recorded]]:
-        return self._query("recorded", _rows(Recorded), ids=ids)
+    def recorded(self, ids: Ids) -> Query[list[Recorded]]:
+        return self._query("recorded", _rows(Recorded), ids=_array(ids))
 
     # --- leases
 
-    def beat(self, queue: str, worker: UUID, ids: list[UUID], lease: timedelta) -> Query[list[Beaten]]:
-        return self._query("beat", _rows(Beaten), queue=queue, worker=worker, ids=ids, lease=lease)
+    def beat(self, queue: str, worker: UUID, ids: Ids, lease: timedelta) -> Query[list[Beaten]]:
+        return self._query("beat", _rows(Beaten), queue=queue, worker=worker, ids=_array(ids), lease=lease)
 
     def reap(self, queue: str, limit: int) -> Query[list[Reaped]]:
         return self._query("reap", _rows(Reaped), queue=queue, limit=limit)
@@ -340,6 +349,10 @@ def queries(schema: str) -> Queries:
 
 def _text(json: bytes | None) -> str | None:
     return None if json is None else json.decode()
+
+
+def _array(ids: Ids) -> str:
+    return ids if isinstance(ids, str) else "{" + ",".join(map(str, ids)) + "}"
 
 
 def _nothing(rows: Sequence[Row]) -> None:
