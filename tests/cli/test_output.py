@@ -35,6 +35,7 @@ def test_one_line() -> None:
     assert error_line({"type": "OSError", "message": "a\nb"}) == "OSError: a b"
     assert error_line({"message": "alone"}) == "alone"
     assert error_line(None) == ""
+    assert value({"a": "x  y\n\u202e"}) == '{"a": "x  y\\n\\u202e"}'
     assert value({"a": "\x1b[2J"}) == '{"a": "\\u001b[2J"}'
 
 

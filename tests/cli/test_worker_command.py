@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from holdfast._db.connection import connect_sync
 
@@ -114,10 +115,9 @@ def test_queues_name_schema_and_logs(cli: Cli, start: Start) -> None:
     assert rows == [("tom", 3, ["mail", "other"])]
 
 
-def test_an_unreachable_database_is_exit_code_4(start: Start, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """W6, X6: one clear line, without the password. Permanent, so nobody waits."""
-    url = "postgresql://joe:topsecret@no-such-host.invalid/shop"
-    worker = start("worker", "shop.py", url=url)
+def test_an_unreachable_database_is_exit_code_4(cli: Cli, start: Start) -> None:
+    """W6, X6: one clear line, without the password. Waiting would not help, so nobody waits."""
+    worker = start("worker", "shop.py", url=make_conninfo(cli.url, dbname="nowhere", password="topsecret"))
     assert worker.ended() == 4
     assert "error: cannot connect to PostgreSQL" in worker.stderr
     assert "topsecret" not in worker.stderr
@@ -128,8 +128,10 @@ def test_a_database_without_schema_is_exit_code_1(cli: Cli, start: Start) -> Non
     """W6."""
     worker = start("worker", "shop.py", "--schema", "elsewhere", url=cli.url)
     assert worker.ended() == 1
-    assert "error: the schema 'elsewhere' of this database is missing" in worker.stderr
-    assert "holdfast migrate" in worker.stderr
+    last = worker.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "'elsewhere'" in last
+    assert "Run: holdfast migrate" in last
     assert "Traceback" not in worker.stderr
 
 

@@ -218,6 +218,18 @@ def test_t13_a_check_of_the_class_itself_is_a_decode_error() -> None:
         decoder_for(Even)(b'{"n":3}')
 
 
+def test_t13_a_class_that_breaks_while_it_is_made_is_a_decode_error() -> None:
+    @dataclass
+    class Fragile:
+        n: int
+
+        def __post_init__(self) -> None:
+            dict[int, int]()[self.n]
+
+    with pytest.raises(DecodeError, match=r"^Fragile: "):
+        decoder_for(Fragile)(b'{"n":3}')
+
+
 def test_pydantic_models_may_be_fields_of_other_classes() -> None:
     @dataclass
     class Holder:

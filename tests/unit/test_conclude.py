@@ -164,6 +164,11 @@ def test_t6_a_function_has_no_next_step(value: Any) -> None:
     assert refusal(outcome_of_return(tasks, main, value)).startswith("add.main: ")
 
 
+def test_a_word_returned_by_a_function_parks_and_says_so() -> None:
+    for word in (Fail("x"), Snooze(5), Cancel()):
+        assert "raise it instead" in refusal(outcome_of_return(tasks, main, word))
+
+
 def test_t2_what_is_raised_says_why_not() -> None:
     assert outcome_of_error(hello, Snooze("5m"), 0) == Snoozed(300.0)
     assert outcome_of_error(hello, Snooze(at=AT), 0) == Snoozed(0.1, AT)

@@ -137,6 +137,13 @@ def test_q11_describing_never_raises(error: BaseException) -> None:
     assert "\0" not in told["type"]
 
 
+@pytest.mark.parametrize("error", [Unprintable(), Lying()])
+def test_an_error_without_a_message_keeps_its_traceback(error: Exception) -> None:
+    told = described(raised(error))
+    assert "cannot be shown" in told["message"]
+    assert "in raised" in told["traceback"]
+
+
 def test_a_class_without_a_proper_name_is_told_anyway() -> None:
     class Nameless(Exception):
         __module__ = None  # type: ignore[assignment]

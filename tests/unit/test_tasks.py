@@ -353,6 +353,13 @@ def test_what_is_included_is_seen_also_when_declared_later() -> None:
     assert (app._failure_hooks, len(app._middleware)) == ([hook], 1)
 
 
+def test_t6_a_namesake_declared_elsewhere_is_not_the_same_step() -> None:
+    one, two = Tasks(), Tasks()
+    mine, theirs = first_step_of(one.kind("k")), first_step_of(two.kind("k"))
+    assert one._step_of(mine()) is one._steps["k", "First"]
+    assert one._step_of(theirs()) is None
+
+
 def test_including_twice_or_in_a_circle_is_harmless() -> None:
     package, left, right, app = Tasks(), Tasks(), Tasks(), Recorder()
     declare_function(package, "f")

@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
+from psycopg.types.datetime import TimestamptzBinaryLoader
 
 from holdfast._db.config import redact
 from holdfast._sql.queries import Queries
@@ -65,6 +67,17 @@ class _JsonbBinary(Loader):
         return bytes(data)[1:]  # the first byte is a version number
 
 
+class _Time(TimestamptzBinaryLoader):
+    """Times that Python cannot hold, infinity among them, as the nearest it can: one odd row must not stop a worker."""
+
+    def load(self, data: Buffer) -> datetime:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            late = int.from_bytes(bytes(data), signed=True) > 0
+            return (datetime.max if late else datetime.min).replace(tzinfo=UTC)
+
+
 class _Adapted(Protocol):
     @property
     def adapters(self) -> AdaptersMap: ...
@@ -75,6 +88,7 @@ def _adapt(connection: _Adapted) -> None:
     for name in ("json", "jsonb"):
         adapters.register_loader(name, _JsonText)
     adapters.register_loader("jsonb", _JsonbBinary)
+    adapters.register_loader("timestamptz", _Time)
 
 
 def conninfo(url: str, name: str) -> str:
@@ -83,7 +97,11 @@ def conninfo(url: str, name: str) -> str:
         given = conninfo_to_dict(url)
     except psycopg.Error as error:
         raise ConfigError(f"this is not a PostgreSQL URL or connection string: {redact(str(error)).strip()}") from None
-    return make_conninfo("", **{**_DEFAULTS, "application_name": name, **given})
+    defaults = {**_DEFAULTS, "application_name": name}
+    if "," in f"{given.get('host')}{given.get('hostaddr')}":
+        # Of several servers the one that can be written to, or a standby in front would hide it.
+        defaults["target_session_attrs"] = "read-write"
+    return make_conninfo("", **{**defaults, **given})
 
 
 def with_database(url: str, name: str) -> str:
@@ -143,7 +161,6 @@ _REFUSED_TEXTS = (
     "does not exist",
     "peer authentication failed",
     "is not permitted to log in",
-    "could not translate host name",
 )
 
 
@@ -266,7 +283,7 @@ class Link:
         """Closes the connection; a later call opens a new one."""
         connection, self._connection = self._connection, None
         self.contact_since = None
-        if connection is not None:
+        if connection is not None and os.getpid() == self._pid:  # a forked child would end its parent's session
             await connection.close()
 
     async def _open(self) -> AsyncConnection[Any]:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from holdfast._engine.attempt import Attempt, Interruption
@@ -16,11 +17,14 @@ from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.codec import encode_error, simple_error
 from holdfast._model.conclude import outcome_of_error, outcome_of_return
 from holdfast._model.context import Context, current_context
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Outcome, Released
+from holdfast._model.outcome import Advanced, Cancelled, Fail, Failed, Outcome, Released, Retried
 from holdfast._model.step import Step
 from holdfast._model.tasks import Middleware, Tasks
 
 log = logging.getLogger("holdfast.worker")
+
+_OURS = (Interruption.STOP, Interruption.CONTACT)
+"""Interruptions that are no fault of the step: what it makes of them is not charged."""
 
 
 class Execution:
@@ -37,9 +41,11 @@ class Execution:
     async def execute(self, attempt: Attempt) -> Outcome | None:
         """Runs an attempt to its end and gives what to record; None if the lease is lost."""
         step = attempt.definition
+        if attempt.interruption is not None:
+            return self._ended_by(attempt, step, asyncio.CancelledError())
         try:
             value = step.decode(attempt.args)
-        except Exception as error:
+        except BaseException as error:  # of the step's class, which may raise anything
             return Failed(encode_error(error), charged=False)
         try:
             returned = await self._call(attempt, step, value)
@@ -81,7 +87,8 @@ class Execution:
         if not future.cancelled():
             future.exception()
         attempt.lingering = False
-        self._freed(attempt)
+        if attempt.handle is None:  # else the attempt itself, which has not quite ended, frees its slot
+            self._freed(attempt)
 
     async def _in_process(self, attempt: Attempt, step: Step) -> Any:
         async with _limit(step):
@@ -102,6 +109,8 @@ class Execution:
         elif attempt.interruption is Interruption.LOST:
             return None
         outcome = outcome_of_error(step, error, attempt.errors)
+        if attempt.interruption in _OURS and isinstance(outcome, (Retried, Failed)) and not isinstance(error, Fail):
+            return Released()  # an error of being interrupted
         if isinstance(outcome, Failed):
             log.warning(
                 "%s.%s is parked after attempt %s: %s: %s",
@@ -128,9 +137,11 @@ class Execution:
 
     def interrupt(self, attempt: Attempt, why: Interruption) -> None:
         """Tells a running attempt to end. A lost lease outweighs every other reason."""
-        if attempt.interruption is None or why is Interruption.LOST:
-            attempt.interruption = why
-        if attempt.handle is not None:
+        if attempt.interruption is not None and why is not Interruption.LOST:
+            return  # told already: its cleanup is not to be cancelled as well
+        attempt.interruption = why
+        # Cancelled before its first line, a coroutine would end unseen: it looks for itself when it begins.
+        if attempt.handle is not None and getcoroutinestate(attempt.handle.get_coro()) != CORO_CREATED:
             attempt.handle.cancel()
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ the kernel kills it with its parent. Children are spawned, not forked, so they i
 The code to run is found by the step's module and name in our own registry, never by something a row says.
 """
 
+import asyncio
 import contextlib
 import ctypes
 import importlib
@@ -69,12 +70,12 @@ class Processes:
 
     async def run(self, step: Step, attempt: Attempt) -> Any:
         """Runs an attempt in a child; cancelling this kills the child."""
-        child = self._idle.pop() if self._idle else await outcome_of(self._threads.run(_Child))
+        child = self._idle.pop() if self._idle else await self._start()
         self._all.add(child)
         request = {
             "module": step.module,
             "qualname": step.qualname,
-            "args": attempt.args,
+            "args": step.current_args(attempt.args),
             "context": {
                 "id": attempt.id,
                 "kind": attempt.kind,
@@ -100,12 +101,26 @@ class Processes:
             return answer
         raise answer
 
+    async def _start(self) -> _Child:
+        starting = self._threads.run(_Child)
+        try:
+            child: _Child = await outcome_of(starting)
+        except BaseException:
+            starting.add_done_callback(_end_unwanted)
+            raise
+        return child
+
     async def close(self) -> None:
         for child in self._all:
             child.kill()
         self._all.clear()
         self._idle.clear()
         self._threads.close()
+
+
+def _end_unwanted(starting: "asyncio.Future[_Child]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().kill()
 
 
 class _NoSignals:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from holdfast._db.connection import Link, is_passing
+from holdfast._engine.attempt import now
 from holdfast._sql.queries import Queries, Reaped
 
 log = logging.getLogger("holdfast.worker")
@@ -44,7 +45,12 @@ class Reaper:
         """Reaps for ever; survives every passing error."""
         failing = False
         while True:
-            await asyncio.sleep(self._interval * random.uniform(0.7, 1.3))  # noqa: S311
+            pause = self._interval * random.uniform(0.7, 1.3)  # noqa: S311
+            begun = now()
+            await asyncio.sleep(pause)
+            if now() - begun - pause > self._lease / 3:
+                # We were stopped, or asleep with the machine: others may have been too, and need time to renew.
+                await self._link.close()
             try:
                 await self.reap_if_allowed()
                 await self._make_partitions()

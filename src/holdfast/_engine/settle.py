@@ -45,7 +45,7 @@ from holdfast._model.outcome import (
     Snoozed,
 )
 from holdfast._model.tasks import Tasks
-from holdfast._sql.queries import Queries
+from holdfast._sql.queries import Fence, Queries
 from holdfast._sql.query import Query
 
 log = logging.getLogger("holdfast.worker")
@@ -202,10 +202,11 @@ class Settler:
             extra=fields(ending.attempt),
         )
         safe = simple_error("RefusedByDatabase", f"the outcome of this attempt could not be stored: SQLSTATE {code}")
-        if ending.outcome == Failed(safe):
-            raise error
+        if ending.outcome == Failed(safe, charged=False):
+            self._tell_lost(ending)  # nothing can be written about it: the lease runs out, and others live on
+            return
         self._forget_keep(ending)
-        await self._flush([Ending(ending.attempt, Failed(safe))])
+        await self._flush([Ending(ending.attempt, Failed(safe, charged=False))])
 
     def _groups(self, batch: list[Ending]) -> list[tuple[str, UUID, str, list[Ending]]]:
         """The batch by queue, worker and statement."""
@@ -299,51 +300,46 @@ class Settler:
 
     async def _look_after(self, missing: list[Ending]) -> None:
         """Rows that did not come back from a write whose answer we have."""
+        again: list[Ending] = []
         for queue, endings in _by_queue(missing):
             fences = await self._link.run(self._queries.fences(queue, [e.attempt.id for e in endings]))
-            again = []
             for ending in endings:
-                attempt = ending.attempt
-                fence = fences.get(attempt.id)
-                if fence is None or fence.worker_id != attempt.worker_id or fence.attempt != attempt.number:
-                    self._tell_lost(ending)
-                else:
+                fence = fences.get(ending.attempt.id)
+                if fence is not None and _intact(ending, fence):
                     self._forget_keep(ending)
                     if fence.cancelled and not isinstance(ending.outcome, Finished):
                         ending.outcome = Cancelled("")
                     again.append(ending)
-            if again:
-                self._pending += again
-                if all(not isinstance(e.outcome, Cancelled) for e in again):
-                    # Locked by somebody: leave them a moment.
-                    await asyncio.sleep(0.1)
+                elif fence is not None and _moved_on(ending, fence):
+                    # An earlier send, whose answer was lost, came through after all.
+                    self._tell_recorded(ending, fence.claimed_at)
+                else:
+                    self._tell_lost(ending)
+        self._pending += again
+        if again and not any(isinstance(e.outcome, Cancelled) for e in again):
+            # Locked by somebody: leave them a moment.
+            await asyncio.sleep(0.1)
 
     async def _read_back(self) -> None:
         """After a lost answer: find out what was recorded, and send only the rest again."""
-        unsure, self._unsure = self._unsure, []
-        try:
-            for queue, endings in _by_queue(unsure):
-                ids = [e.attempt.id for e in endings]
-                fences = await self._link.run(self._queries.fences(queue, ids))
-                logged = {(r.id, r.attempt): r.outcome for r in await self._link.run(self._queries.recorded(ids))}
-                for ending in endings:
-                    attempt = ending.attempt
-                    fence = fences.get(attempt.id)
-                    mine = fence is not None and fence.worker_id == attempt.worker_id
-                    attempt.unsure = False
-                    if mine and fence is not None and fence.attempt == attempt.number:
-                        self._forget_keep(ending)
-                        self._pending.append(ending)
-                    elif logged.get((attempt.id, attempt.number), "lost") == "lost":
-                        self._tell_lost(ending)
-                    else:
-                        if ending.kept and not (mine and fence is not None and fence.attempt == attempt.number + 1):
-                            self._forget_keep(ending)
-                        self._tell_recorded(ending, fence.claimed_at if fence else None)
-                    unsure.remove(ending)
-        except BaseException:
-            self._unsure = unsure
-            raise
+        for queue, endings in _by_queue(self._unsure):
+            ids = [e.attempt.id for e in endings]
+            fences = await self._link.run(self._queries.fences(queue, ids))
+            logged = {(r.id, r.attempt): r.outcome for r in await self._link.run(self._queries.recorded(ids))}
+            for ending in endings:
+                attempt, fence = ending.attempt, fences.get(ending.attempt.id)
+                self._unsure.remove(ending)
+                attempt.unsure = False
+                if fence is not None and _intact(ending, fence):
+                    self._forget_keep(ending)
+                    self._pending.append(ending)
+                elif fence is not None and _moved_on(ending, fence):
+                    self._tell_recorded(ending, fence.claimed_at)
+                elif logged.get((attempt.id, attempt.number), "lost") == "lost":
+                    self._tell_lost(ending)
+                else:
+                    self._forget_keep(ending)
+                    self._tell_recorded(ending, None)
 
     def _tell_recorded(self, ending: Ending, claimed_at: datetime | None) -> None:
         if ending.kept:
@@ -369,6 +365,22 @@ def continued(ending: Ending, tasks: Tasks, claimed_at: datetime) -> Attempt:
     assert isinstance(ending.outcome, Advanced)  # noqa: S101 - only moves are kept
     step = ending.outcome.step
     return ending.attempt.next(ending.outcome, tasks._steps[ending.attempt.kind, step], claimed_at, now())
+
+
+def _intact(ending: Ending, fence: Fence) -> bool:
+    """Whether the row still waits for the end of this attempt."""
+    attempt = ending.attempt
+    return (fence.worker_id, fence.attempt) == (attempt.worker_id, attempt.number)
+
+
+def _moved_on(ending: Ending, fence: Fence) -> bool:
+    """Whether the row is where a kept move would have brought it: only this worker can have done that."""
+    attempt = ending.attempt
+    return ending.kept and (fence.worker_id, fence.attempt, fence.moves) == (
+        attempt.worker_id,
+        attempt.number + 1,
+        attempt.moves + 1,
+    )
 
 
 def _by_queue(endings: list[Ending]) -> list[tuple[str, list[Ending]]]:

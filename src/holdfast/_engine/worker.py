@@ -242,15 +242,15 @@ class Worker:
             try:
                 check_version(await self._links["settle"].run(self._queries.schema_version()), self._schema)
                 await self._links["settle"].run(self._queries.ensure_partitions())
-                break
+                for name in {kind for kind, _ in self._tasks._steps}:
+                    await self._declare(name)
+                return
             except Exception as error:
                 if not is_passing(error) or now() > until:
                     raise
                 log.log(logging.DEBUG if waited else logging.WARNING, "waiting for the database: %s", error)
                 waited = True
                 await asyncio.sleep(0.5)
-        for name in {kind for kind, _ in self._tasks._steps}:
-            await self._declare(name)
 
     async def _declare(self, name: str) -> None:
         kind = self._tasks._kinds.get(name)
@@ -304,9 +304,13 @@ class Worker:
         while True:
             self.beat.tick()
             overdue = self.beat.overdue
-            self.claimer.healthy = not self.beat.failing and not overdue
+            healthy = not self.beat.failing and not overdue
+            if healthy and not self.claimer.healthy:
+                self.claimer.wake()
+            self.claimer.healthy = healthy
             if overdue:
                 # Somebody may have taken over what we hold: stop working on it; the fence decides later.
+                self._release_unstarted()
                 for attempt in list(self.roster.held.values()):
                     if attempt.handle is not None and attempt.interruption is None:
                         log.warning(
@@ -391,6 +395,8 @@ class Worker:
 
     def _still_executing(self, attempt: Attempt) -> bool:
         former = self.roster.find(attempt.id)
+        if former is not None and former.handle is None and former not in self.roster.ready:
+            former = None  # it has ended, and that we could claim its task says that this is recorded
         if former is not None:
             self._lose(former)
         if former is None and attempt.id not in self.roster.lingering:
@@ -466,7 +472,8 @@ class Worker:
 
     def _on_beat(self, report: BeatReport) -> None:
         for attempt in report.lost:
-            if self.roster.holds(attempt):
+            # One that has ended is the settler's business: its record may just be under way.
+            if self.roster.holds(attempt) and (attempt.handle is not None or attempt in self.roster.ready):
                 self._lose(attempt)
         for attempt in report.cancelled:
             self._cancel(attempt)

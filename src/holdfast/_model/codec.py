@@ -129,7 +129,7 @@ def _msgspec_decoder(cls: Any) -> Callable[[bytes], Any]:
             raise DecodeError(_placed(name, str(error))) from None
         except RecursionError:
             raise DecodeError(f"{name}: nested too deep to be read") from None
-        except (ValueError, TypeError) as error:  # invalid UTF-8, or the class's own __post_init__
+        except Exception as error:  # whatever the class's own __post_init__ raises
             raise DecodeError(f"{name}: {error}") from error
 
     return decode

@@ -149,7 +149,7 @@ class Story:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._say(f"The worker is stopped (exit code {self._process.returncode}).")
+        self._say(f"\n   The worker is stopped (exit code {self._process.returncode}).")
 
     def _functions(self) -> None:
         self._heading("Plain functions in the background")

@@ -23,6 +23,7 @@ from holdfast.cli.output import FAILED, USAGE, Failure, clean
 from holdfast.errors import ConfigError, DeclarationError
 
 T = TypeVar("T")
+_MODULE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _WITH_NAME = re.compile(r"(?s)(.+):([A-Za-z_][\w.]*)")
 
 
@@ -115,7 +116,7 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _from_name(name: str) -> ModuleType:
-    if not all(part.strip() for part in name.split(".")):
+    if not _MODULE.fullmatch(name):
         raise _usage(f"{name!r} is not the name of a module. Write for example shop.app, shop.app:app or hello.py")
     try:
         return _told(lambda: importlib.import_module(name), name)

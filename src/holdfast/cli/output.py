@@ -86,7 +86,7 @@ def _written_out(character: str) -> str:
 
 def value(content: Any, limit: int = 2000) -> str:
     """A JSON value in one line."""
-    return line(json.dumps(content, ensure_ascii=False), limit)
+    return shortened(clean(json.dumps(content, ensure_ascii=False)), limit)
 
 
 def error_line(error: Any) -> str:

@@ -1,0 +1,337 @@
+"""F27: random lives of tasks on the real statements, against a small model of the rows in plain Python.
+
+Three workers claim, beat and settle, also late and with fences of long ago; people enqueue, cancel, retry and
+discard; the reaper comes by; time passes. After every step the whole table `task` must be what the model says,
+and at the end the archive and the log of attempts. `HOLDFAST_MODEL_EXAMPLES=5000` runs it for longer.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+from uuid import UUID
+
+import psycopg
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from holdfast._model.names import uuid7
+from holdfast._sql.queries import NewTask
+
+from .support import BEGINNING, LEASE, NOW, Db
+
+EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "120"))
+KNOWN = ["m.A", "m.B"]
+LIMITS = {"A": 1, "B": 0}
+WORKERS = [UUID(int=0xAAAA00000000 + n) for n in range(3)]
+
+picks = st.integers(0, 10_000)
+workers = st.sampled_from(range(3))
+steps = st.sampled_from("AB")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the model knows of an unfinished task."""
+
+    id: UUID
+    step: str
+    n: int
+    priority: int
+    run_at: datetime
+    state: str = "ready"
+    moves: int = 0
+    attempt: int = 0
+    errors: int = 0
+    crashes: int = 0
+    max_crashes: int = 3
+    worker: UUID | None = None
+    lease: datetime | None = None
+    claimed_at: datetime | None = None
+    cancelled: bool = False
+    error: str | None = None
+
+
+ROWS = """
+    SELECT id, step, (args ->> 'n')::integer, priority, run_at, state, moves, attempt, errors, crashes, max_crashes,
+           worker_id, lease_expires_at, claimed_at, cancel_at IS NOT NULL, error ->> 'type' FROM holdfast.task
+"""
+ARCHIVED = "SELECT id, state, step, (args ->> 'n')::integer, moves, attempt, errors, crashes, outcome FROM holdfast.archive"
+LOGGED = "SELECT task_id, attempt, step, (args ->> 'n')::integer, moves, outcome, worker_id, claimed_at FROM holdfast.attempt"
+COUNTED = "SELECT task_id, array_agg(attempt ORDER BY attempt) FROM holdfast.attempts GROUP BY task_id"
+
+
+class Life(RuleBasedStateMachine):
+    db: ClassVar[Db]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = NOW
+        self.rows: dict[UUID, Row] = {}
+        self.archive: dict[UUID, tuple[Any, ...]] = {}
+        self.log: list[tuple[Any, ...]] = []
+        self.ids: list[UUID] = []
+        # Every attempt that was ever begun, as its worker remembers it.
+        self.begun: list[list[Row]] = [[] for _ in WORKERS]
+        self.stopping: set[UUID] = set()
+        self.counter = 0
+        for table in ("task", "archive", "attempt", "change", "worker"):
+            self.db.sql(f"DELETE FROM holdfast.{table}")
+        self.set_clock()
+
+    def set_clock(self) -> None:
+        self.db.sql(
+            "CREATE OR REPLACE FUNCTION holdfast.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE"
+            f" AS $$ SELECT '{self.now.isoformat()}'::timestamptz $$"
+        )
+
+    def count(self) -> int:
+        self.counter += 1
+        return self.counter
+
+    def end(self, row: Row, state: str, outcome: str | None) -> None:
+        del self.rows[row.id]
+        self.archive[row.id] = (
+            state, row.step, row.n, row.moves, row.attempt, row.errors, row.crashes, outcome
+        )  # fmt: skip
+
+    def logged(self, row: Row, outcome: str) -> None:
+        self.log.append((row.id, row.attempt, row.step, row.n, row.moves, outcome, row.worker, row.claimed_at))
+
+    # --- what happens
+
+    @rule(priority=st.sampled_from([0, 0, 5]), delay=st.sampled_from([0, 0, 0, 20, 90]), step=st.sampled_from("AABX"))
+    def enqueue(self, priority: int, delay: int, step: str) -> None:
+        task = NewTask(
+            uuid7(), "default", "m", step, b'{"n": %d}' % self.count(), priority, timedelta(seconds=delay)
+        )
+        assert self.db.run(self.db.queries.enqueue(task))
+        self.ids.append(task.id)
+        self.rows[task.id] = Row(task.id, step, self.counter, priority, self.now + timedelta(seconds=delay))
+
+    @rule(by=st.sampled_from([1, 10, 31, 100]))
+    def pass_time(self, by: int) -> None:
+        self.now += timedelta(seconds=by)
+        self.set_clock()
+
+    @rule(who=workers, limit=st.integers(1, 4))
+    def claim(self, who: int, limit: int) -> None:
+        worker = WORKERS[who]
+        limits = json.dumps({f"m.{step}": limit for step, limit in LIMITS.items()})
+        claimed = self.db.claim(worker, limit, known=KNOWN, crash_limits=limits, marks=[BEGINNING] * 10)
+        due = [r for r in self.rows.values() if r.state == "ready" and r.run_at <= self.now and r.step in LIMITS]
+        due.sort(key=lambda r: (-r.priority, r.run_at, r.id))
+        assert {c.id for c in claimed} == {r.id for r in due[:limit]}
+        for row in due[:limit]:
+            self.rows[row.id] = replace(
+                row, state="running", worker=worker, attempt=row.attempt + 1, lease=self.now + LEASE,
+                claimed_at=self.now, max_crashes=LIMITS[row.step],
+            )  # fmt: skip
+            self.begun[who].append(self.rows[row.id])
+        for got in claimed:
+            row = self.rows[got.id]
+            assert (got.step, got.attempt, got.moves, got.errors, got.crashes, json.loads(got.args)) == (
+                row.step, row.attempt, row.moves, row.errors, row.crashes, {"n": row.n}
+            )  # fmt: skip
+
+    @rule(who=workers)
+    def beat(self, who: int) -> None:
+        believed = list({row.id for row in self.begun[who]})
+        answer = self.db.run(self.db.queries.beat("default", WORKERS[who], believed, LEASE))
+        mine = [r for r in self.rows.values() if r.worker == WORKERS[who] and r.id in believed]
+        assert sorted(answer) == sorted((r.id, r.attempt, r.cancelled) for r in mine)
+        for row in mine:
+            self.rows[row.id] = replace(row, lease=self.now + LEASE)
+
+    @rule(
+        who=workers, recent=st.integers(1, 3), skip=st.sampled_from([0, 0, 0, 1, 4]), step=steps,
+        how=st.sampled_from(["finish", "advance", "later", "keep", "retried", "failed", "snoozed", "released", "cancel"]),
+        skip_locked=st.booleans(),
+    )  # fmt: skip
+    def settle(self, who: int, recent: int, skip: int, step: str, how: str, skip_locked: bool) -> None:
+        """A worker settles attempts it once began, the last ones or older ones, whether they are its own still or not."""
+        known = self.begun[who]
+        batch = list({row.id: row for row in known[: len(known) - skip][-recent:]}.values())
+        values: dict[UUID, dict[str, Any]] = {}
+        for row in batch:
+            assert row.claimed_at is not None
+            values[row.id] = {"attempt": row.attempt, "n": self.count()}
+            match how:
+                case "advance" | "later" | "keep":
+                    values[row.id] |= {
+                        "step": step, "args": {"n": self.counter}, "old_step": row.step, "old_args": {"n": row.n},
+                        "claimed_at": row.claimed_at.isoformat(), "max_crashes": LIMITS[step],
+                        "delay": 20 if how == "later" else None,
+                    }  # fmt: skip
+                case "retried":
+                    values[row.id] |= {"outcome": how, "error": {"type": "Boom"}, "errors": 1, "delay": 5}
+                case "failed":
+                    values[row.id] |= {"outcome": how, "error": {"type": "Boom"}, "errors": 1}
+                case "snoozed":
+                    values[row.id] |= {"outcome": how, "delay": 20}
+                case "released":
+                    values[row.id] |= {"outcome": how}
+        self.write(who, how, batch, values, skip_locked)
+
+    def write(
+        self, who: int, how: str, batch: list[Row], values: dict[UUID, dict[str, Any]], skip_locked: bool
+    ) -> None:
+        queries, worker = self.db.queries, WORKERS[who]
+        ids, text = list(values), json.dumps({str(id): value for id, value in values.items()}).encode()
+        match how:
+            case "finish":
+                query = queries.finish("default", worker, ids, text)
+            case "cancel":
+                query = queries.cancel("default", worker, ids, text)
+            case "advance" | "later" | "keep":
+                query = queries.advance("default", worker, ids, text, keep=how == "keep", lease=LEASE)
+            case _:
+                query = queries.stay("default", worker, ids, text)
+        answer = self.db.run(queries.skip_locked(query) if skip_locked else query)
+        expected = set()
+        for believed in batch:
+            row = self.rows.get(believed.id)
+            if row is None or row.worker != worker or row.attempt != believed.attempt:
+                continue
+            if row.cancelled and how not in ("finish", "cancel"):
+                continue
+            expected.add(row.id)
+            self.settled(who, how, row, values[row.id])
+        assert set(answer) == expected
+
+    def settled(self, who: int, how: str, row: Row, value: dict[str, Any]) -> None:
+        delay = timedelta(seconds=value.get("delay") or 0)
+        match how:
+            case "finish":
+                return self.end(row, "done", "done")
+            case "cancel":
+                return self.end(row, "cancelled", "cancelled")
+            case "advance" | "later" | "keep":
+                self.logged(row, "advanced")
+                new = Row(
+                    row.id, value["step"], value["args"]["n"], row.priority, self.now + delay, moves=row.moves + 1,
+                    attempt=row.attempt, max_crashes=value["max_crashes"], claimed_at=row.claimed_at,
+                )  # fmt: skip
+                if how == "keep":
+                    new = replace(
+                        new, state="running", worker=row.worker, lease=self.now + LEASE, claimed_at=self.now,
+                        attempt=row.attempt + 1,
+                    )  # fmt: skip
+                    self.begun[who].append(new)
+            case _:
+                self.logged(row, how)
+                new = replace(
+                    row, state="parked" if how == "failed" else "ready", worker=None, lease=None,
+                    run_at=self.now + delay if delay else row.run_at, errors=row.errors + value.get("errors", 0),
+                    error=value["error"]["type"] if "error" in value else row.error,
+                )  # fmt: skip
+        self.rows[row.id] = new
+
+    @rule(limit=st.integers(1, 3))
+    def reap(self, limit: int) -> None:
+        reaped = self.db.run(self.db.queries.reap("default", limit))
+        lost = sorted((r for r in self.expired() if not r.cancelled), key=lambda r: r.id)[:limit]
+        for row in lost:
+            crashed = row.worker not in self.stopping
+            parked = row.max_crashes == 0 or (crashed and row.crashes >= row.max_crashes)
+            self.logged(row, "lost")
+            self.rows[row.id] = replace(
+                row, state="parked" if parked else "ready", worker=None, lease=None, crashes=row.crashes + crashed,
+                error="WorkerLost" if parked else row.error,
+            )  # fmt: skip
+        found = [(r.id, r.state, r.attempt, r.crashes) for r in reaped]
+        after = [self.rows[r.id] for r in lost]
+        assert sorted(found) == [(r.id, r.state, r.attempt, r.crashes) for r in after]
+
+    @rule(limit=st.integers(1, 3))
+    def reap_cancelled(self, limit: int) -> None:
+        gone = self.db.run(self.db.queries.reap_cancelled("default", limit))
+        lost = sorted((r for r in self.expired() if r.cancelled), key=lambda r: r.id)[:limit]
+        assert gone == {row.id for row in lost}
+        for row in lost:
+            self.end(row, "cancelled", "lost")
+
+    def expired(self) -> list[Row]:
+        return [row for row in self.rows.values() if row.lease is not None and row.lease < self.now]
+
+    @rule(who=workers)
+    def stop(self, who: int) -> None:
+        queries = self.db.queries
+        self.db.run(
+            queries.register(WORKERS[who], name="w", host="h", pid=1, version="0", queues=[], steps=[], slots=1)
+        )
+        self.db.run(queries.stopping(WORKERS[who]))
+        self.stopping.add(WORKERS[who])
+
+    @rule(pick=picks)
+    def cancel(self, pick: int) -> None:
+        row = self.person(pick, "cancel", {"ready", "running", "parked"}, {})
+        if row is not None and row.state == "running":
+            self.rows[row.id] = replace(row, cancelled=True)
+        elif row is not None:
+            self.end(row, "cancelled", None)
+
+    @rule(pick=picks)
+    def discard(self, pick: int) -> None:
+        row = self.person(pick, "discard", {"parked"}, {})
+        if row is not None:
+            self.end(row, "discarded", None)
+
+    @rule(pick=picks, step=st.none() | steps, patched=st.booleans(), expected=st.sampled_from([None, None, 1]))
+    def retry(self, pick: int, step: str | None, patched: bool, expected: int | None) -> None:
+        n = self.count()
+        given = {"step": step, "args": {"n": n} if patched else None, "expected_attempt": expected}
+        row = self.person(pick, "retry", {"parked", "ready"}, {k: v for k, v in given.items() if v is not None})
+        if row is not None:
+            self.rows[row.id] = replace(
+                row, state="ready", run_at=self.now, errors=0, crashes=0, error=None, n=n if patched else row.n,
+                step=step or row.step, moves=row.moves + (step is not None and step != row.step),
+            )  # fmt: skip
+
+    def person(self, pick: int, verb: str, states: set[str], options: dict[str, object]) -> Row | None:
+        """A person's verb on some task; the row as it was, if the verb was allowed."""
+        if not self.ids:
+            return None
+        id = self.ids[pick % len(self.ids)]
+        row = self.rows.get(id)
+        expected = options.get("expected_attempt")
+        allowed = row is not None and row.state in states and expected in (None, row.attempt)
+        try:
+            getattr(self.db, verb)(id, **options)
+        except psycopg.Error as error:
+            assert error.sqlstate == "HF409" and not allowed
+            return None
+        assert allowed
+        return row
+
+    # --- what must hold
+
+    @invariant()
+    def the_table_is_what_the_model_says(self) -> None:
+        assert sorted(self.db.sql(ROWS)) == sorted(tuple(asdict(row).values()) for row in self.rows.values())
+
+    def teardown(self) -> None:
+        archived = {row[0]: row[1:] for row in self.db.sql(ARCHIVED)}
+        assert archived == self.archive
+        assert sorted(self.db.sql(LOGGED)) == sorted(self.log)
+        attempts = {id: row.attempt for id, row in self.rows.items()}
+        attempts |= {id: row[4] for id, row in self.archive.items()}
+        expected = {id: list(range(1, last + 1)) for id, last in attempts.items() if last}
+        assert dict(self.db.sql(COUNTED)) == expected, "each attempt is recorded once, without gaps"
+
+
+def test_F27_random_lives_agree_with_the_model(own_db: Db) -> None:
+    own_db.run(own_db.queries.ensure_partitions())
+    Life.db = own_db
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Life,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=40,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
