@@ -60,7 +60,11 @@ def test_the_testing_page_runs(tmp_path: Path, holdfast_server: str) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],
-        cwd=tmp_path, env={**os.environ, "HOLDFAST_TEST_URL": holdfast_server}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**os.environ, "HOLDFAST_TEST_URL": holdfast_server},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout

@@ -15,21 +15,24 @@ from uuid import UUID
 import psycopg
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from holdfast._model.names import uuid7
 from holdfast._sql.queries import NewTask
 
 from .support import BEGINNING, LEASE, NOW, Db
 
-EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "150"))
 KNOWN = ["m.A", "m.B"]
 LIMITS = {"A": 1, "B": 0}
 WORKERS = [UUID(int=0xAAAA00000000 + n) for n in range(3)]
 
 picks = st.integers(0, 10_000)
 workers = st.sampled_from(range(3))
-steps = st.sampled_from("AB")
+steps = st.sampled_from("AAB")
+outcomes = st.sampled_from(
+    ["finish", "advance", "later", "keep", "retried", "retried", "failed", "snoozed", "released", "cancel"]
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Life(RuleBasedStateMachine):
         for table in ("task", "archive", "attempt", "change", "worker"):
             self.db.sql(f"DELETE FROM holdfast.{table}")
         self.set_clock()
+        for _ in range(2):
+            self.new_task(0, 0, "A")
 
     def set_clock(self) -> None:
         self.db.sql(
@@ -102,8 +107,13 @@ class Life(RuleBasedStateMachine):
 
     # --- what happens
 
+    # Few tasks at a time, so that much happens to each.
+    @precondition(lambda self: len(self.rows) < 3)
     @rule(priority=st.sampled_from([0, 0, 5]), delay=st.sampled_from([0, 0, 0, 20, 90]), step=st.sampled_from("AABX"))
     def enqueue(self, priority: int, delay: int, step: str) -> None:
+        self.new_task(priority, delay, step)
+
+    def new_task(self, priority: int, delay: int, step: str) -> None:
         task = NewTask(
             uuid7(), "default", "m", step, b'{"n": %d}' % self.count(), priority, timedelta(seconds=delay)
         )
@@ -113,6 +123,9 @@ class Life(RuleBasedStateMachine):
 
     @rule(by=st.sampled_from([1, 10, 31, 100]))
     def pass_time(self, by: int) -> None:
+        self.move_clock(by)
+
+    def move_clock(self, by: int) -> None:
         self.now += timedelta(seconds=by)
         self.set_clock()
 
@@ -146,14 +159,32 @@ class Life(RuleBasedStateMachine):
             self.rows[row.id] = replace(row, lease=self.now + LEASE)
 
     @rule(
-        who=workers, recent=st.integers(1, 3), skip=st.sampled_from([0, 0, 0, 1, 4]), step=steps,
-        how=st.sampled_from(["finish", "advance", "later", "keep", "retried", "failed", "snoozed", "released", "cancel"]),
+        who=workers, recent=st.integers(1, 3), skip=st.sampled_from([0, 0, 0, 1, 4]), step=steps, how=outcomes,
         skip_locked=st.booleans(),
     )  # fmt: skip
     def settle(self, who: int, recent: int, skip: int, step: str, how: str, skip_locked: bool) -> None:
         """A worker settles attempts it once began, the last ones or older ones, whether they are its own still or not."""
         known = self.begun[who]
-        batch = list({row.id: row for row in known[: len(known) - skip][-recent:]}.values())
+        self.settle_batch(who, known[: len(known) - skip][-recent:], step, how, skip_locked)
+
+    @precondition(lambda self: self.stale())
+    @rule(pick=picks, step=steps, how=outcomes, skip_locked=st.booleans())
+    def settle_too_late(self, pick: int, step: str, how: str, skip_locked: bool) -> None:
+        """A worker settles an attempt of an unfinished task that has gone on without it."""
+        stale = self.stale()
+        who, row = stale[pick % len(stale)]
+        self.settle_batch(who, [row], step, how, skip_locked)
+
+    def stale(self) -> list[tuple[int, Row]]:
+        return [
+            (who, row)
+            for who, begun in enumerate(self.begun)
+            for row in begun
+            if row.id in self.rows and (self.rows[row.id].worker, self.rows[row.id].attempt) != (row.worker, row.attempt)
+        ]
+
+    def settle_batch(self, who: int, begun: list[Row], step: str, how: str, skip_locked: bool) -> None:
+        batch = list({row.id: row for row in begun}.values())
         values: dict[UUID, dict[str, Any]] = {}
         for row in batch:
             assert row.claimed_at is not None
@@ -166,7 +197,7 @@ class Life(RuleBasedStateMachine):
                         "delay": 20 if how == "later" else None,
                     }  # fmt: skip
                 case "retried":
-                    values[row.id] |= {"outcome": how, "error": {"type": "Boom"}, "errors": 1, "delay": 5}
+                    values[row.id] |= {"outcome": how, "error": {"type": "Boom"}, "errors": 1, "delay": 0}
                 case "failed":
                     values[row.id] |= {"outcome": how, "error": {"type": "Boom"}, "errors": 1}
                 case "snoozed":
@@ -224,13 +255,22 @@ class Life(RuleBasedStateMachine):
                 self.logged(row, how)
                 new = replace(
                     row, state="parked" if how == "failed" else "ready", worker=None, lease=None,
-                    run_at=self.now + delay if delay else row.run_at, errors=row.errors + value.get("errors", 0),
+                    run_at=self.now + delay if "delay" in value else row.run_at, errors=row.errors + value.get("errors", 0),
                     error=value["error"]["type"] if "error" in value else row.error,
                 )  # fmt: skip
         self.rows[row.id] = new
 
+    @rule()
+    def lose_all_workers(self) -> None:
+        """All leases run out, and the reaper comes by."""
+        self.move_clock(31)
+        self.take_back(10)
+
     @rule(limit=st.integers(1, 3))
     def reap(self, limit: int) -> None:
+        self.take_back(limit)
+
+    def take_back(self, limit: int) -> None:
         reaped = self.db.run(self.db.queries.reap("default", limit))
         lost = sorted((r for r in self.expired() if not r.cancelled), key=lambda r: r.id)[:limit]
         for row in lost:
@@ -329,7 +369,7 @@ def test_F27_random_lives_agree_with_the_model(own_db: Db) -> None:
         Life,
         settings=settings(
             max_examples=EXAMPLES,
-            stateful_step_count=40,
+            stateful_step_count=50,
             deadline=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),

@@ -13,9 +13,7 @@ def test_all_is_sorted_and_true() -> None:
 
 
 def test_nothing_else_is_public() -> None:
-    found = {
-        name for name, value in vars(holdfast).items() if not name.startswith("_") and not inspect.ismodule(value)
-    }
+    found = {name for name, value in vars(holdfast).items() if not name.startswith("_") and not inspect.ismodule(value)}
     assert found == set(holdfast.__all__)
 
 

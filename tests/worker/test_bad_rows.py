@@ -1,6 +1,7 @@
 """Rows written by SQL that no Python code would write: no stuck task, no dead worker."""
 
 import asyncio
+import json
 from typing import Any
 from uuid import UUID
 
@@ -58,8 +59,6 @@ async def check_worker_lives(holdfast: Harness) -> None:
         """'{"a": 1.5}'""",
         """'{"a": null}'""",
         """'{"a": true}'""",
-        """'{"a": 1e400}'""",
-        """'{"a": 123456789012345678901234567890}'""",
         """'{"a": [[[[{}]]]], "b": {}}'""",
         """jsonb_build_object('a', repeat('x', 3000000))""",
         """('{"a":' || repeat('[', 2000) || repeat(']', 2000) || '}')::jsonb""",
@@ -90,7 +89,8 @@ async def test_T13_args_that_do_not_fit_are_parked_and_not_charged(holdfast: Har
 async def test_bad_headers_do_not_hurt(holdfast: Harness, headers: str, seen: Any) -> None:
     id = insert(holdfast.url, "headers_of", headers=headers)
     async with running(holdfast.worker()):
-        assert await holdfast.app.ref(id, headers_of).result(timeout=60) == seen
+        ended = "SELECT result = $2::jsonb FROM holdfast.archive WHERE id = $1"
+        assert await until(lambda: sql(holdfast.url, ended, id, json.dumps(seen)), "for its end") == [(True,)]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_bad_headers_do_not_hurt(holdfast: Harness, headers: str, seen: An
         {"moves": "2147483647"},
         {"errors": "-5", "moves": "-5", "crashes": "-5"},
         {"max_crashes": "-1"},
-        {"key": "repeat('k', 2000)"},
+        {"key": "repeat('k', 2000) || holdfast.new_id()"},
         {"cancel_by": "repeat('x', 100000)"},
     ],
     ids=lambda columns: ",".join(columns),
@@ -129,6 +129,14 @@ async def test_hostile_numbers_and_times_neither_stick_nor_kill(holdfast: Harnes
 
 
 KINDS = [("add", """'{"a": 1}'"""), ("fail_once", "'{}'")]
+
+
+@pytest.mark.parametrize("number", ["1e400", "123456789012345678901234567890", "-1e300"])
+async def test_huge_numbers_in_args_do_not_hurt(holdfast: Harness, number: str) -> None:
+    id = insert(holdfast.url, args=f"""'{{"a": {number}}}'""")
+    async with running(holdfast.worker()):
+        await until(lambda: row(holdfast.url, id)["state"] == "parked", "for the bad row")
+        await check_worker_lives(holdfast)
 
 
 async def test_T14_unknown_kinds_and_steps_are_left_alone_and_listed(holdfast: Harness) -> None:

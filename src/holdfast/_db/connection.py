@@ -75,7 +75,7 @@ class _Time(TimestamptzBinaryLoader):
             return super().load(data)
         except psycopg.DataError:
             late = int.from_bytes(bytes(data), signed=True) > 0
-            return (datetime.max if late else datetime.min).replace(tzinfo=UTC)
+            return datetime.max.replace(tzinfo=UTC) if late else datetime.min.replace(tzinfo=UTC)
 
 
 class _Adapted(Protocol):

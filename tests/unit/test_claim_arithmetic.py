@@ -1,0 +1,99 @@
+"""How much is claimed ahead (W1) and what a mark hides (M12), without a database."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from holdfast._engine import claim
+from holdfast._engine.claim import LARGEST_CLAIM, Marks, Pace
+from holdfast._engine.worker import WorkerSettings
+from holdfast._sql.queries import Claimed
+from holdfast.errors import ConfigError
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> "Ticker":
+    ticker = Ticker()
+    monkeypatch.setattr(claim.time, "monotonic", lambda: ticker.now)
+    return ticker
+
+
+class Ticker:
+    now = 1000.0
+
+
+def test_W1_slow_steps_get_no_claim_ahead(clock: Ticker) -> None:
+    pace = Pace()
+    for finished in range(10, 100, 10):
+        clock.now += 1.0  # ten slots, a second each
+        pace.measure(finished)
+    assert pace.ahead(slots=10) == 0
+
+
+def test_W1_short_steps_are_claimed_ahead_for_a_fifth_of_a_second(clock: Ticker) -> None:
+    pace = Pace()
+    for finished in range(100, 2000, 100):
+        clock.now += 0.1  # a thousand a second
+        pace.measure(finished)
+    assert 150 <= pace.ahead(slots=10) <= 250
+    clock.now += 0.1
+    pace.measure(10**6)
+    assert pace.ahead(slots=10) == LARGEST_CLAIM
+
+
+def test_W1_the_pace_falls_when_steps_become_slow(clock: Ticker) -> None:
+    pace = Pace()
+    clock.now += 0.1
+    pace.measure(1000)
+    assert pace.ahead(slots=10) > 0
+    for finished in range(1001, 1010):
+        clock.now += 1.0
+        pace.measure(finished)
+    assert pace.ahead(slots=10) == 0
+
+
+def row(priority: int, run_at: datetime) -> Claimed:
+    return Claimed(uuid4(), "k", "s", b"{}", 1, 0, 0, 0, priority, run_at, run_at, None, None, None)
+
+
+def test_M12_a_mark_is_set_per_priority_by_a_full_batch_and_dropped_by_time(clock: Ticker) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    marks = Marks()
+    beginning = marks.current()[0]
+    marks.learn([row(9, start), row(9, start + timedelta(1)), row(3, start + timedelta(2))])
+    clock.now += 0.5
+    current = marks.current()
+    assert (current[9], current[3], current[0]) == (start, start + timedelta(2), beginning)
+    assert marks.until_scan() == pytest.approx(0.5)
+    clock.now += 0.5
+    assert marks.current() == [beginning] * 10
+    assert marks.until_scan() == float("inf")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"concurrency": 0},
+        {"concurrency": -1},
+        {"concurrency": True},
+        {"lease": 0},
+        {"lease": "-1s"},
+        {"beat": 0},
+        {"lease": "30s", "beat": "11s"},
+        {"poll": 0},
+        {"reap": 0},
+        {"queues": []},
+        {"queues": "a;b"},
+    ],
+)
+def test_L2_W1_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        WorkerSettings.of(**wrong)  # type: ignore[arg-type]
+
+
+def test_L2_defaults() -> None:
+    settings = WorkerSettings.of()
+    assert (settings.lease, settings.beat, settings.concurrency, settings.grace) == (30, 10, 10, 30)
+    assert WorkerSettings.of(lease="6s").beat == 2
+    assert WorkerSettings.of(queues="mail, default,mail").queues == ("mail", "default")

@@ -1,0 +1,50 @@
+"""Statements from files: numbered parameters, the schema's name, prose, and the form that passes over locked rows."""
+
+import re
+
+from holdfast._sql.plans import drive_sync
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import for_schema, statements
+
+
+def test_every_statement_has_prose_and_no_open_placeholder() -> None:
+    for statement in statements("other").values():
+        assert statement.prose, statement.name
+        assert not re.search(r"(?<![:\w]):[a-z]", statement.text), statement.name
+        assert "holdfast." not in statement.text.replace("'holdfast.", ""), statement.name
+        numbers = {int(n) for n in re.findall(r"\$(\d+)", statement.text)}
+        assert numbers == set(range(1, len(statement.parameters) + 1)), statement.name
+
+
+def test_the_schema_is_quoted() -> None:
+    text = for_schema("""SELECT holdfast.now(), :'schema', :"schema" """, "o\"d'd")
+    assert text == """SELECT "o""d'd".now(), 'o"d''d', "o""d'd" """
+
+
+def test_every_settling_statement_can_pass_over_locked_rows() -> None:
+    for name in ("finish", "advance", "stay", "cancel"):
+        statement = statements("holdfast")[name]
+        skipping = statement.skip_locked("holdfast")
+        assert "SKIP LOCKED" in skipping.text and "/*ids*/" not in skipping.text
+        assert skipping.parameters == statement.parameters
+
+
+def test_every_statement_is_used_by_a_query() -> None:
+    """A statement that nobody sends is dead text."""
+    import inspect
+
+    from holdfast import insights
+    from holdfast._db import migrate
+
+    source = "".join(map(inspect.getsource, (Queries, insights, migrate)))
+    unused = [name for name in statements("holdfast") if f'"{name}"' not in source]
+    assert not unused
+
+
+def test_a_plan_is_driven_to_its_end() -> None:
+    def plan():  # type: ignore[no-untyped-def]
+        first = yield "a"
+        second = yield first + "b"
+        return second + "c"
+
+    assert drive_sync(plan(), lambda query: query + "!") == "a!b!c"

@@ -1,0 +1,76 @@
+"""Q11, T6, T7: what an enqueue refuses before anything is written."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Entry, Tasks, named
+from holdfast._model.request import request_of
+from holdfast.errors import EnqueueRefused
+
+tasks = Tasks()
+
+
+@tasks.task(queue="mail", priority=3)
+async def send(to: str) -> None: ...
+
+
+@dataclass
+class Stranger:
+    x: int
+
+    def run(self) -> None: ...
+
+
+def test_what_is_declared_counts_unless_the_enqueue_says_otherwise() -> None:
+    request = request_of(send.bind("a"))
+    assert (request.kind, request.step, request.queue, request.priority) == ("send", "main", "mail", 3)
+    other = request_of(send.bind("a"), {"queue": "slow", "priority": 9, "delay": "1m", "key": "k"})
+    assert (other.queue, other.priority, other.delay, other.key) == ("slow", 9, timedelta(minutes=1), "k")
+
+
+def test_an_entry_has_options_of_its_own() -> None:
+    request = request_of(Entry(send.bind("a"), priority=1), {"priority": 2, "queue": "q"})
+    assert (request.priority, request.queue) == (1, "q")
+
+
+def test_a_named_call_leaves_the_queue_to_the_database() -> None:
+    request = request_of(named("send", {"to": "x"}))
+    assert (request.queue, request.priority, request.args) == (None, None, b'{"to":"x"}')
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"queue": "No Good"}, "queue"),
+        ({"queue": "a\n"}, "queue"),
+        ({"priority": 10}, "priority"),
+        ({"priority": True}, "priority"),
+        ({"delay": "soon"}, "delay"),
+        ({"delay": -1}, "delay"),
+        ({"delay": 1, "at": datetime.now(UTC)}, "not both"),
+        ({"at": "tomorrow"}, "datetime"),
+        ({"at": datetime.max.replace(tzinfo=UTC)}, "out of range"),
+        ({"key": ""}, "key"),
+        ({"key": "a\x00b"}, "key"),
+        ({"key": "x" * 513}, "key"),
+        ({"headers": {"a": 1}}, "headers"),
+        ({"headers": {"a": "\x00"}}, "NUL"),
+        ({"on_conflict": "skip"}, "needs a key"),
+        ({"on_conflict": "no", "key": "k"}, "on_conflict"),
+        ({"dealy": 1}, "no enqueue option"),
+        ({"deadline": "1h"}, "not supported"),
+        ({"unique": True}, "not supported"),
+    ],
+)
+def test_wrong_options_are_refused_with_what_is_wrong(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(EnqueueRefused, match=words):
+        request_of(send.bind("a"), options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", [send, Stranger, Stranger(1), "send", 42, None])
+def test_T6_what_is_not_a_task_is_refused(what: object) -> None:
+    with pytest.raises(EnqueueRefused):
+        request_of(what)
