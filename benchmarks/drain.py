@@ -63,8 +63,7 @@ async def drain(url: str, tasks: int, steps: int) -> dict[str, float]:
     """One round on an empty schema."""
     await migrate(url, to=0)
     await migrate(url)
-    app._database = None
-    app._url = url
+    app.use(url)
     async with app:
         began = time.perf_counter()
         entries: list[Any] = [noop.bind(i) if steps == 1 else First(i) for i in range(tasks)]

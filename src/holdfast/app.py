@@ -69,6 +69,16 @@ class App(Tasks):
             self._database = resolve(self._url)
         return self._database
 
+    def use(self, url: str | None = None, *, schema: str | None = None) -> Self:
+        """Uses another database or schema from now on: for the command line and for tests."""
+        if url is not None:
+            self._url, self._database = url, None
+        if schema is not None:
+            self.schema, self._queries = schema, queries(check_schema(schema))
+        self._pools.clear()
+        self._sync = None
+        return self
+
     @property
     def sync(self) -> SyncApp:
         """The same app for blocking code."""

@@ -158,29 +158,39 @@ class Life(RuleBasedStateMachine):
         for row in mine:
             self.rows[row.id] = replace(row, lease=self.now + LEASE)
 
-    @rule(
-        who=workers, recent=st.integers(1, 3), skip=st.sampled_from([0, 0, 0, 1, 4]), step=steps, how=outcomes,
-        skip_locked=st.booleans(),
-    )  # fmt: skip
-    def settle(self, who: int, recent: int, skip: int, step: str, how: str, skip_locked: bool) -> None:
-        """A worker settles attempts it once began, the last ones or older ones, whether they are its own still or not."""
-        known = self.begun[who]
-        self.settle_batch(who, known[: len(known) - skip][-recent:], step, how, skip_locked)
+    @precondition(lambda self: self.attempts(mine=True, current=True))
+    @rule(pick=picks, alone=st.booleans(), step=steps, how=outcomes, skip_locked=st.booleans())
+    def settle(self, pick: int, alone: bool, step: str, how: str, skip_locked: bool) -> None:
+        """A worker settles what it holds, or everything it ever began, whether that is its own still or not."""
+        held = self.attempts(mine=True, current=True)
+        who, row = held[pick % len(held)]
+        self.settle_batch(who, [row] if alone else self.begun[who], step, how, skip_locked)
 
-    @precondition(lambda self: self.stale())
+    @precondition(lambda self: self.attempts(mine=True, current=False))
     @rule(pick=picks, step=steps, how=outcomes, skip_locked=st.booleans())
-    def settle_too_late(self, pick: int, step: str, how: str, skip_locked: bool) -> None:
-        """A worker settles an attempt of an unfinished task that has gone on without it."""
-        stale = self.stale()
+    def settle_an_older_attempt(self, pick: int, step: str, how: str, skip_locked: bool) -> None:
+        """The worker holds the task again, or still; but this attempt of it is over."""
+        stale = self.attempts(mine=True, current=False)
         who, row = stale[pick % len(stale)]
         self.settle_batch(who, [row], step, how, skip_locked)
 
-    def stale(self) -> list[tuple[int, Row]]:
+    @precondition(lambda self: self.attempts(mine=False, current=None))
+    @rule(pick=picks, step=steps, how=outcomes, skip_locked=st.booleans())
+    def settle_too_late(self, pick: int, step: str, how: str, skip_locked: bool) -> None:
+        """The task has gone on without this worker."""
+        stale = self.attempts(mine=False, current=None)
+        who, row = stale[pick % len(stale)]
+        self.settle_batch(who, [row], step, how, skip_locked)
+
+    def attempts(self, *, mine: bool, current: bool | None) -> list[tuple[int, Row]]:
+        """Attempts of unfinished tasks by who began them: of those that hold the task now or not, the last one or not."""
         return [
             (who, row)
             for who, begun in enumerate(self.begun)
             for row in begun
-            if row.id in self.rows and (self.rows[row.id].worker, self.rows[row.id].attempt) != (row.worker, row.attempt)
+            if (now := self.rows.get(row.id)) is not None
+            and (now.worker == WORKERS[who]) == mine
+            and current in (None, now.attempt == row.attempt)
         ]
 
     def settle_batch(self, who: int, begun: list[Row], step: str, how: str, skip_locked: bool) -> None:

@@ -5,7 +5,6 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast._engine import claim
 from holdfast._engine.claim import LARGEST_CLAIM, Marks, Pace
 from holdfast._engine.worker import WorkerSettings
 from holdfast._sql.queries import Claimed
@@ -15,7 +14,7 @@ from holdfast.errors import ConfigError
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> "Ticker":
     ticker = Ticker()
-    monkeypatch.setattr(claim.time, "monotonic", lambda: ticker.now)
+    monkeypatch.setattr("holdfast._engine.claim.time.monotonic", lambda: ticker.now)
     return ticker
 
 

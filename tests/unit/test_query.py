@@ -1,8 +1,11 @@
 """Statements from files: numbered parameters, the schema's name, prose, and the form that passes over locked rows."""
 
+import inspect
 import re
 
-from holdfast._sql.plans import drive_sync
+from holdfast import insights
+from holdfast._db import migrate
+from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import for_schema, statements
 
@@ -31,20 +34,17 @@ def test_every_settling_statement_can_pass_over_locked_rows() -> None:
 
 def test_every_statement_is_used_by_a_query() -> None:
     """A statement that nobody sends is dead text."""
-    import inspect
-
-    from holdfast import insights
-    from holdfast._db import migrate
-
-    source = "".join(map(inspect.getsource, (Queries, insights, migrate)))
+    source = inspect.getsource(Queries) + inspect.getsource(insights) + inspect.getsource(migrate)
     unused = [name for name in statements("holdfast") if f'"{name}"' not in source]
     assert not unused
 
 
 def test_a_plan_is_driven_to_its_end() -> None:
-    def plan():  # type: ignore[no-untyped-def]
-        first = yield "a"
-        second = yield first + "b"
-        return second + "c"
+    queries = Queries()
 
-    assert drive_sync(plan(), lambda query: query + "!") == "a!b!c"
+    def plan() -> Plan[list[str]]:
+        first = yield queries.notify("a")
+        second = yield queries.notify("b")
+        return [first, second]
+
+    assert drive_sync(plan(), lambda query: str(query.parameters[0]) + "!") == ["a!", "b!"]

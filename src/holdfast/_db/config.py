@@ -85,8 +85,7 @@ def project_settings(start: Path | None = None) -> dict[str, Any]:
 
 def embedded_url(start: Path | None = None) -> str | None:
     """The URL of a running embedded server of this project, from the facts it left."""
-    for folder in _upwards(start):
-        home = folder / ".holdfast"
+    for home in (*(folder / ".holdfast" for folder in _upwards(start)), user_folder()):
         try:
             told = json.loads((home / EMBEDDED_FACTS).read_text("utf-8"))
             # A copied folder carries the facts of a server that is not its own.
@@ -95,6 +94,14 @@ def embedded_url(start: Path | None = None) -> str | None:
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return None
+
+
+def user_folder() -> Path:
+    """Where an embedded server keeps its data outside of projects."""
+    data_home = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if not data_home.is_absolute():
+        data_home = Path("~").expanduser() / ".local" / "share"
+    return data_home / "holdfast"
 
 
 def _lives(pid: int) -> bool:

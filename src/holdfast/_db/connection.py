@@ -232,6 +232,8 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
             return SchemaError(
                 f"schema {schema!r} is missing in this database, or older than the code ({text}). Run: holdfast migrate"
             )
+        case state if state is not None and state.startswith(_DATA):
+            return HoldfastError(f"the database refused this: {text}{hint}")
         case "42501":
             return SchemaError(f"this database role may not do that: {text}")
     return None

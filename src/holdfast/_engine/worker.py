@@ -184,6 +184,8 @@ class Worker:
         loops: list[asyncio.Task[None]] = []
         try:
             await self._first_contact()
+            if self._stop.is_set():
+                return
             self.beat.start()
             claiming = asyncio.create_task(self.claimer.run(), name="holdfast claim")
             loops = [
@@ -238,7 +240,7 @@ class Worker:
         """Fails clearly if the database cannot be used: at once if waiting would not help, else after a while."""
         until = now() + FIRST_CONTACT
         waited = False
-        while True:
+        while not self._stop.is_set():
             try:
                 check_version(await self._links["settle"].run(self._queries.schema_version()), self._schema)
                 await self._links["settle"].run(self._queries.ensure_partitions())

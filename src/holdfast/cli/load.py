@@ -15,9 +15,8 @@ from typing import TypeVar
 
 import click
 
-from holdfast._db.config import check_schema, project_settings
+from holdfast._db.config import project_settings
 from holdfast._model.tasks import Tasks
-from holdfast._sql.queries import queries
 from holdfast.app import App
 from holdfast.cli.output import FAILED, USAGE, Failure, clean
 from holdfast.errors import ConfigError, DeclarationError
@@ -30,7 +29,8 @@ _WITH_NAME = re.compile(r"(?s)(.+):([A-Za-z_][\w.]*)")
 def load_app(spec: str | None, *, url: str | None = None, schema: str | None = None) -> App:
     """The App that was named, with everything in it declared; on another database or schema if they are given."""
     app = _found(*_located(spec))
-    _use(app, url, schema)
+    # What was said on the command line goes before what the code says.
+    app.use(url, schema=schema)
     _told(app.load, "its modules")
     return app
 
@@ -169,15 +169,6 @@ def _last_frame(frames: TracebackType | None) -> str:
     if not users:
         return ""
     return f"{users[-1].f_code.co_filename}:{users[-1].f_lineno}: "
-
-
-def _use(app: App, url: str | None, schema: str | None) -> None:
-    """What was said on the command line goes before what the code says."""
-    if url is not None:
-        app._url, app._database = url, None
-    if schema is not None and schema != app.schema:
-        app.schema, app._queries = schema, queries(check_schema(schema))
-        app._sync = None
 
 
 def _on_path(folder: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._db.config import user_folder
 from holdfast.embedded.user import Account, account_for, is_trusted, name_of
 from holdfast.errors import EmbeddedError
 
@@ -68,10 +69,7 @@ def default_folder() -> Path:
     for folder in (here, *here.parents):
         if _is_project(folder):
             return folder / ".holdfast"
-    data_home = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if not data_home.is_absolute():
-        data_home = Path.home() / ".local" / "share"
-    return data_home / "holdfast"
+    return user_folder()
 
 
 def _is_project(folder: Path) -> bool:

@@ -1,0 +1,144 @@
+"""Claiming: never more than the slots, never ahead of slow steps, woken at once, most urgent first."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Tasks
+from holdfast.testing import Harness
+
+from .support import running, sql, until
+
+tasks = Tasks()
+gate = asyncio.Event()
+now = most = 0
+order: list[int] = []
+
+
+@pytest.fixture
+def holdfast_tasks() -> Tasks:
+    global gate, now, most
+    gate, now, most = asyncio.Event(), 0, 0
+    order.clear()
+    return tasks
+
+
+@tasks.task
+async def busy(pause: float) -> None:
+    global now, most
+    now += 1
+    most = max(most, now)
+    await asyncio.sleep(pause)
+    now -= 1
+
+
+@tasks.task
+async def hold() -> None:
+    await gate.wait()
+
+
+@tasks.task
+async def note(n: int) -> int:
+    order.append(n)
+    return n
+
+
+def left(holdfast: Harness, state: str = "") -> int:
+    where = f"WHERE state = '{state}'" if state else ""
+    return int(sql(holdfast.url, f"SELECT count(*) FROM holdfast.task {where}")[0][0])
+
+
+@pytest.mark.parametrize(("pause", "count"), [(0.0, 300), (0.02, 100), (0.25, 12)])
+async def test_W1_concurrency_is_never_exceeded(holdfast: Harness, pause: float, count: int) -> None:
+    await holdfast.app.enqueue_many([busy.bind(pause) for _ in range(count)])
+    worker = holdfast.worker(concurrency=3)
+    async with running(worker):
+        await until(lambda: left(holdfast) == 0, "for all")
+    assert 1 <= most <= 3
+
+
+async def test_W1_no_claim_ahead_with_slow_steps(holdfast: Harness) -> None:
+    # Quick ones first: the pace that they showed must not be believed for long.
+    await holdfast.app.enqueue_many([note.bind(n) for n in range(200)])
+    first, second = holdfast.worker(concurrency=2), holdfast.worker(concurrency=2)
+    async with running(first):
+        await until(lambda: left(holdfast) == 0, "for the quick ones")
+        await holdfast.app.enqueue_many([hold.bind() for _ in range(8)])
+        await until(lambda: first.roster.busy == 2, "for the slow ones")
+        async with running(second):
+            await until(lambda: second.roster.busy == 2, "for the second worker's share")
+            gate.set()
+            await until(lambda: left(holdfast) == 0, "for all")
+
+
+async def test_W2_W3_a_notification_wakes_long_before_the_poll_interval(holdfast: Harness) -> None:
+    worker = holdfast.worker(poll=600, queues=["default"])
+    async with running(worker):
+        for n in range(3):
+            await until(lambda: worker.claimer.empty and worker.listener.listening.is_set(), "for the worker to rest")
+            ref = await note.enqueue(n)
+            assert await ref.result(timeout=60) == n
+        await until(lambda: worker.claimer.empty, "for the worker to rest")
+        async with await psycopg.AsyncConnection.connect(holdfast.url) as conn:
+            ref = await holdfast.app.enqueue(note.bind(9), conn=conn)
+        assert await ref.result(timeout=60) == 9
+        await until(lambda: worker.claimer.empty, "for the worker to rest")
+        assert holdfast.app.sync.enqueue(note.bind(10)).id
+        await until(lambda: 10 in order, "for the blocking enqueue")
+
+
+async def test_W2_sleeps_until_the_nearest_time(holdfast: Harness) -> None:
+    worker = holdfast.worker(poll=600, queues=["default"])
+    ref = await holdfast.app.enqueue(note.bind(1), delay=0.5)
+    async with running(worker):
+        assert await ref.result(timeout=60) == 1
+
+
+async def test_W3_with_the_listener_dead_polling_finds_it(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = holdfast.worker(poll=0.3, queues=["default"])
+
+    async def deaf() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(worker.listener, "run", deaf)
+    async with running(worker):
+        await until(lambda: worker.claimer.empty, "for the worker to rest")
+        assert await (await note.enqueue(1)).result(timeout=60) == 1
+
+
+async def test_W3_a_killed_listener_is_replaced(holdfast: Harness) -> None:
+    worker = holdfast.worker(poll=600, queues=["default"])
+    kill = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'holdfast listen'"
+    )
+    async with running(worker):
+        await until(worker.listener.listening.is_set, "for the listener")
+        assert sql(holdfast.url, kill) == [(True,)]
+        await until(lambda: not worker.listener.listening.is_set(), "for its end")
+        await until(worker.listener.listening.is_set, "for the next one")
+        await until(lambda: worker.claimer.empty, "for the worker to rest")
+        assert await (await note.enqueue(1)).result(timeout=60) == 1
+
+
+async def test_Q6_the_most_urgent_first_then_by_time(holdfast: Harness) -> None:
+    enqueued: list[Any] = [(3, 0), (1, 5), (4, 0), (0, 9), (2, 5), (5, 0)]
+    for n, priority in enqueued:
+        await holdfast.app.enqueue(note.bind(n), priority=priority)
+    await holdfast.drain(concurrency=1)
+    assert order == [0, 1, 2, 3, 4, 5]
+
+
+async def test_Q6_urgent_tasks_pass_waiting_ones_while_a_worker_runs(holdfast: Harness) -> None:
+    for _ in range(3):
+        await hold.enqueue()
+    worker = holdfast.worker(concurrency=1)
+    async with running(worker):
+        await until(lambda: worker.roster.busy == 1, "for the slot to be taken")
+        for n, priority in [(2, 0), (1, 3), (0, 9)]:
+            await holdfast.app.enqueue(note.bind(n), priority=priority)
+        gate.set()
+        await until(lambda: len(order) == 3, "for all")
+    assert order == [0, 1, 2]

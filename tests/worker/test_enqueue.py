@@ -1,0 +1,154 @@
+"""Enqueuing: inside the caller's transaction, and what is refused at the door."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import ConfigError, EnqueueRefused, Tasks, named
+from holdfast.testing import Harness
+
+from .support import row, sql
+
+tasks = Tasks()
+
+
+@pytest.fixture
+def holdfast_tasks() -> Tasks:
+    return tasks
+
+
+@tasks.task
+async def store(value: Any) -> Any:
+    return value
+
+
+def count(holdfast: Harness) -> int:
+    return int(sql(holdfast.url, "SELECT count(*) FROM holdfast.task")[0][0])
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("commit", [True, False])
+async def test_T7_on_an_async_connection_the_task_exists_exactly_if_it_commits(
+    holdfast: Harness, commit: bool, many: bool
+) -> None:
+    async with await psycopg.AsyncConnection.connect(holdfast.url) as conn:
+        if many:
+            [ref] = await holdfast.app.enqueue_many([store.bind(1)], conn=conn)
+        else:
+            ref = await holdfast.app.enqueue(store.bind(1), conn=conn)
+        assert count(holdfast) == 0
+        await (conn.commit() if commit else conn.rollback())
+    assert count(holdfast) == int(commit)
+    await holdfast.drain()
+    if commit:
+        assert await ref.result() == 1
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("commit", [True, False])
+def test_T7_on_a_blocking_connection(holdfast: Harness, commit: bool, many: bool) -> None:
+    with psycopg.connect(holdfast.url) as conn:
+        if many:
+            [ref] = holdfast.app.sync.enqueue_many([store.bind(1)], conn=conn)
+        else:
+            ref = holdfast.app.sync.enqueue(store.bind(1), conn=conn)
+        assert count(holdfast) == 0
+        _ = conn.commit() if commit else conn.rollback()
+    assert count(holdfast) == int(commit)
+    if commit:
+        assert ref.info().state == "ready"
+
+
+async def test_T7_a_savepoint_rolled_back_takes_its_tasks_along(holdfast: Harness) -> None:
+    async with await psycopg.AsyncConnection.connect(holdfast.url) as conn:
+        await holdfast.app.enqueue(store.bind("kept"), conn=conn)
+        async with conn.transaction() as inner:
+            await holdfast.app.enqueue(store.bind("dropped"), conn=conn)
+            raise psycopg.Rollback(inner)
+    assert sql(holdfast.url, "SELECT args ->> 'value' FROM holdfast.task") == [("kept",)]
+
+
+async def test_T7_a_wrong_connection_object_is_a_clear_error(holdfast: Harness) -> None:
+    with psycopg.connect(holdfast.url) as conn:
+        with pytest.raises(ConfigError, match=r"app\.sync\.enqueue"):
+            await holdfast.app.enqueue(store.bind(1), conn=conn)
+    async with await psycopg.AsyncConnection.connect(holdfast.url) as other:
+        with pytest.raises(ConfigError, match=r"await app\.enqueue"):
+            holdfast.app.sync.enqueue(store.bind(1), conn=other)
+        with pytest.raises(ConfigError, match="psycopg connection"):
+            await holdfast.app.enqueue(store.bind(1), conn=other.cursor())
+    with pytest.raises(ConfigError, match=r"not builtins\.str"):
+        await holdfast.app.enqueue(store.bind(1), conn=holdfast.url)
+    assert count(holdfast) == 0
+
+
+async def test_T7_delay_and_time(holdfast: Harness) -> None:
+    holdfast.clock.set(datetime(2030, 1, 1, tzinfo=UTC))
+    delayed = await holdfast.app.enqueue(store.bind(1), delay="90s")
+    at = await holdfast.app.enqueue(store.bind(2), at=datetime(2031, 1, 1, tzinfo=UTC))
+    assert row(holdfast.url, delayed.id)["run_at"] == datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=90)
+    assert row(holdfast.url, at.id)["run_at"] == datetime(2031, 1, 1, tzinfo=UTC)
+    await holdfast.drain()
+    assert count(holdfast) == 2
+    await holdfast.drain(until=datetime(2030, 6, 1, tzinfo=UTC))
+    assert count(holdfast) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("x" * 5_000_000, "5,000,0"),
+        ("a\0b", "NUL"),
+        ("\ud800", "surrogate"),
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        ({"deep": [{"er": "\0"}]}, "deep"),
+        (object(), "object"),
+        (2**70, "64 bits"),
+    ],
+    ids=["5 MB", "NUL", "surrogate", "NaN", "Infinity", "nested NUL", "object", "2**70"],
+)
+async def test_Q11_refused_at_the_door_with_nothing_written(holdfast: Harness, value: Any, said: str) -> None:
+    from holdfast import EncodeError
+
+    with pytest.raises((EnqueueRefused, EncodeError), match=rf"(?i){said}"):
+        await store.enqueue(value)
+    with pytest.raises((EnqueueRefused, EncodeError), match=rf"(?i){said}"):
+        await holdfast.app.enqueue_many([store.bind(1), named("store", {"value": value})])
+    with pytest.raises((EnqueueRefused, EncodeError), match=rf"(?i){said}"):
+        holdfast.app.sync.enqueue(named("store", {"value": value}))
+    assert count(holdfast) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"queue": "Bad Queue"},
+        {"priority": 10},
+        {"priority": -1},
+        {"delay": "soon"},
+        {"delay": -1},
+        {"at": "tomorrow"},
+        {"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)},
+        {"key": ""},
+        {"key": "a\0"},
+        {"headers": {"a": 1}},
+        {"headers": {"a": "\0"}},
+        {"on_conflict": "skip"},
+        {"speed": "high"},
+    ],
+    ids=str,
+)
+async def test_Q11_wrong_options_are_refused(holdfast: Harness, options: Any) -> None:
+    with pytest.raises(EnqueueRefused):
+        await holdfast.app.enqueue(store.bind(1), **options)
+    assert count(holdfast) == 0
+
+
+async def test_Q11_a_million_bytes_go_through(holdfast: Harness) -> None:
+    text = "ä" * 500_000
+    ref = await store.enqueue(text)
+    await holdfast.drain()
+    assert await ref.result() == text
