@@ -1,6 +1,6 @@
 """Drains no-op tasks with one worker process, durable and with full history, and prints the rate.
 
-    python benchmarks/drain.py [--tasks 100000] [--steps 1|3] [--url URL] [--json]
+    python benchmarks/drain.py [--tasks 100000] [--steps 1|3] [--unroutable 100000] [--url URL] [--json]
 
 Starts the embedded server with fsync and synchronous_commit on, unless a URL is given.
 """
@@ -20,7 +20,6 @@ from typing import Any
 from holdfast import App, Done, embedded
 from holdfast._db.connection import connect
 from holdfast._db.migrate import migrate
-from holdfast._engine.worker import WorkerSettings
 
 app = App()
 
@@ -59,21 +58,25 @@ class Third:
         return Done(self.n)
 
 
-async def drain(url: str, tasks: int, steps: int) -> dict[str, float]:
+async def drain(url: str, tasks: int, steps: int, unroutable: int) -> dict[str, float]:
     """One round on an empty schema."""
     await migrate(url, to=0)
     await migrate(url)
     app.use(url)
+    connection = await connect(url)
+    await connection.execute(
+        "INSERT INTO holdfast.task (id, kind, step) SELECT holdfast.new_id(), 'unknown', 'main' FROM generate_series(1, $1)",
+        [unroutable],
+    )
     async with app:
         began = time.perf_counter()
         entries: list[Any] = [noop.bind(i) if steps == 1 else First(i) for i in range(tasks)]
         await app.enqueue_many(entries)
         enqueued = time.perf_counter() - began
-        worker = app.make_worker(WorkerSettings.of())
+        worker = app.make_worker()
         began = time.perf_counter()
         await worker.run(until_idle=True)
         drained = time.perf_counter() - began
-    connection = await connect(url)
     cursor = await connection.execute(
         "SELECT count(*) FILTER (WHERE state = 'done'), (SELECT count(*) FROM holdfast.attempt) FROM holdfast.archive"
     )
@@ -88,6 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--steps", type=int, choices=(1, 3), default=1)
+    parser.add_argument("--unroutable", type=int, default=0, help="so many tasks nobody knows lie in front")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--url")
     parser.add_argument("--json", action="store_true")
@@ -102,7 +106,7 @@ def main() -> None:
     server = None if given.url else embedded.start(folder)
     try:
         url = given.url or (server.url() if server else "")
-        rounds = [run(drain(url, given.tasks, given.steps)) for _ in range(given.rounds)]
+        rounds = [run(drain(url, given.tasks, given.steps, given.unroutable)) for _ in range(given.rounds)]
     finally:
         if server:
             embedded.reset(folder)

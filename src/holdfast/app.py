@@ -18,7 +18,8 @@ from holdfast._db.callers import run_on
 from holdfast._db.config import Database, check_schema, resolve
 from holdfast._db.connection import as_uuid
 from holdfast._db.pool import Pool
-from holdfast._engine.worker import Worker, WorkerSettings
+from holdfast._engine.settings import WorkerOptions, WorkerSettings
+from holdfast._engine.worker import Worker
 from holdfast._model.call import Call, Entry, StepValue, reference
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.function import Function
@@ -228,23 +229,9 @@ class App(Tasks):
     # --- work
 
     @asynccontextmanager
-    async def worker(
-        self,
-        *,
-        queues: str | Sequence[str] = "default",
-        concurrency: int = 10,
-        lease: Duration = 30,
-        beat: Duration | None = None,
-        poll: Duration = 1,
-        reap: Duration = 5,
-        grace: Duration = 30,
-        name: str = "",
-    ) -> AsyncIterator[None]:
+    async def worker(self, **options: Unpack[WorkerOptions]) -> AsyncIterator[None]:
         """Runs a worker beside the body of the `async with`; leaving it stops the worker gracefully."""
-        settings = WorkerSettings.of(
-            queues=queues, concurrency=concurrency, lease=lease, beat=beat, poll=poll, reap=reap, grace=grace, name=name
-        )
-        made = self.make_worker(settings)
+        made = self.make_worker(**options)
         running = asyncio.create_task(made.run(), name="holdfast worker")
         starting = asyncio.create_task(made.started.wait())
         try:
@@ -257,8 +244,9 @@ class App(Tasks):
             made.stop()
             await running
 
-    def make_worker(self, settings: WorkerSettings) -> Worker:
+    def make_worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker that is not running yet: for the command line and for tests."""
+        settings = WorkerSettings.of(**options)
         return Worker(self.load(), self.database.url, settings, schema=self.schema, version=package_version())
 
     @asynccontextmanager

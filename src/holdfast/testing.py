@@ -30,7 +30,7 @@ import pytest
 from holdfast import embedded
 from holdfast._db.connection import connect_sync, with_database
 from holdfast._db.migrate import migrate
-from holdfast._engine.worker import Worker, WorkerSettings
+from holdfast._engine.worker import Worker
 from holdfast._model.call import step_of_class
 from holdfast._model.context import Context
 from holdfast._model.duration import Duration, seconds
@@ -142,7 +142,7 @@ class Harness:
     def worker(self, **settings: Any) -> Worker:
         """A worker on this database that is not running yet."""
         chosen = {"queues": self._queues() or ["default"], "poll": 0.05, **settings}
-        return self.app.make_worker(WorkerSettings.of(**chosen))
+        return self.app.make_worker(**chosen)
 
     async def _drain_due(self, queues: list[str] | None, concurrency: int) -> None:
         self._reap()

@@ -61,7 +61,7 @@ class Db:
 
     def sql(self, text: str, *values: object, via: Connection[Any] | None = None) -> list[tuple[Any, ...]]:
         cursor = (via or self.connection).execute(text.encode(), values or None)
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if cursor.description is not None else []
 
     def one(self, text: str, *values: object, via: Connection[Any] | None = None) -> Any:
         return self.sql(text, *values, via=via)[0][0]

@@ -11,7 +11,7 @@ from holdfast._db.connection import connect_sync, with_database
 def execute(url: str, text: str, *values: object) -> list[tuple[object, ...]]:
     with connect_sync(url) as connection:
         cursor = connection.execute(text.encode(), values or None)
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if cursor.description is not None else []
 
 
 @pytest.fixture
@@ -24,9 +24,10 @@ def empty_url(holdfast_server: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def role(holdfast_server: str) -> Iterator[str]:
+def role(holdfast_server: str, empty_url: str) -> Iterator[str]:
     """A role that may log in and nothing else."""
     name = f"holdfast_role_{uuid4().hex[:12]}"
     execute(holdfast_server, f"CREATE ROLE {name} LOGIN PASSWORD 'secret'")
     yield name
+    execute(empty_url, f"DROP OWNED BY {name} CASCADE")
     execute(holdfast_server, f"DROP ROLE {name}")

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,8 +13,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast._db.connection import connect_sync, run_sync
-from holdfast._db.migrate import check_version, latest, migrate, migrations, script, status
+from holdfast._db.connection import connect, connect_sync, run_sync
+from holdfast._db.migrate import _objects, check_version, latest, migrate, migrations, script, status
 from holdfast._model.names import uuid7
 from holdfast._sql.queries import NewTask, Queries
 from holdfast.errors import ConfigError, SchemaError
@@ -34,11 +35,8 @@ def holding(url: str, text: str) -> Iterator[psycopg.Connection[Any]]:
 
 def objects(url: str, schema: str = "holdfast") -> list[str]:
     """The catalog's description of a schema, with the schema's name taken out."""
-    from holdfast._db.migrate import _objects
 
     async def ask() -> list[str]:
-        from holdfast._db.connection import connect
-
         connection = await connect(url)
         try:
             return await _objects(connection, schema)
@@ -46,7 +44,7 @@ def objects(url: str, schema: str = "holdfast") -> list[str]:
             await connection.close()
 
     # Function bodies and views are described by a hash of a text that names the schema.
-    return sorted(re.sub(r" [0-9a-f]{32}$", "", line.replace(schema, "S")) for line in asyncio.run(ask()))
+    return sorted(re.sub(r" [0-9a-f]{32}$", "", re.sub(rf'"?{schema}"?\.', "S.", line)) for line in asyncio.run(ask()))
 
 
 async def test_X1_up_down_and_up_again(empty_url: str) -> None:
@@ -158,7 +156,7 @@ DRIFT = [
     ("CREATE TABLE holdfast.notes (id integer)", "unexpected: column notes.id integer"),
     ("CREATE FUNCTION holdfast.mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'", "unexpected: function mine()"),
     ("ALTER FUNCTION holdfast.now() VOLATILE", "unexpected: function now()"),
-    ("CREATE OR REPLACE VIEW holdfast.parked AS SELECT * FROM holdfast.parked", "unexpected: view parked"),
+    ("DROP VIEW holdfast.parked; CREATE VIEW holdfast.parked AS SELECT 1 AS id", "unexpected: view parked"),
     ("ALTER DOMAIN holdfast.step_name DROP CONSTRAINT step_name_check", "missing: domain step_name"),
     (
         "CREATE FUNCTION holdfast.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
@@ -170,10 +168,6 @@ DRIFT = [
 
 @pytest.mark.parametrize(("change", "told"), DRIFT, ids=[told for _, told in DRIFT])
 async def test_X1_drift_is_told(holdfast_url: str, change: str, told: str) -> None:
-    if "OR REPLACE VIEW" in change:
-        change = "CREATE OR REPLACE VIEW holdfast.parked AS SELECT *, 1 AS more FROM (" + json.loads(
-            json.dumps(str(execute(holdfast_url, "SELECT rtrim(pg_get_viewdef('holdfast.parked'), ';')")[0][0]))
-        ) + ") AS v"
     execute(holdfast_url, change)
     drift = (await status(holdfast_url)).drift
     assert [line for line in drift if line.startswith(told)], drift
@@ -227,8 +221,6 @@ async def test_X1_migrate_is_safe_with_live_workers(holdfast_url: str) -> None:
     def work(connection: psycopg.Connection[Any]) -> None:
         id = uuid7()
         run_sync(connection, queries.enqueue(NewTask(id, "default", "greeter", "main", b"{}")))
-        from datetime import UTC, datetime, timedelta
-
         marks = [datetime(1000, 1, 1, tzinfo=UTC)] * 10
         for task in run_sync(
             connection,

@@ -22,7 +22,7 @@ def migrated(empty_url: str) -> str:
 
 
 async def test_X1_a_role_that_may_not_create_is_told(empty_url: str, role: str) -> None:
-    with pytest.raises(SchemaError, match=r"may not migrate schema 'holdfast'.*permission denied.*Use the owner"):
+    with pytest.raises(SchemaError, match=r"may not migrate schema 'holdfast'.*permission denied.*Use the database"):
         await migrate(as_role(empty_url, role))
     assert (await status(empty_url)).version == 0
 

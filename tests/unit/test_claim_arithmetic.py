@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast._engine.claim import LARGEST_CLAIM, Marks, Pace
-from holdfast._engine.worker import WorkerSettings
+from holdfast._engine.settings import WorkerSettings
 from holdfast._sql.queries import Claimed
 from holdfast.errors import ConfigError
 

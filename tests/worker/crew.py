@@ -13,7 +13,6 @@ from pathlib import Path
 
 from holdfast import App, Context, Done, Retry
 from holdfast._engine import worker as engine
-from holdfast._engine.worker import WorkerSettings
 
 from .support import write_line
 
@@ -117,7 +116,7 @@ async def main(url: str, options: dict[str, object]) -> None:
     if wedged_after is not None:
         engine.Beat = partial(engine.Beat, wedged_after=wedged_after)  # type: ignore[misc,assignment]
     app._url = url
-    made = app.make_worker(WorkerSettings.of(**options))  # type: ignore[arg-type]
+    made = app.make_worker(**options)  # type: ignore[arg-type]
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, made.stop)
     await made.run()

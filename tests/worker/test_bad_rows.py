@@ -204,7 +204,7 @@ async def test_T13_after_a_fixed_deploy_retry_runs_it(holdfast: Harness) -> None
 async def test_hostile_names_are_refused_by_the_table(holdfast: Harness, name: str) -> None:
     for column in ("kind", "step", "queue"):
         given = {"kind": "add", "step": "main", "queue": "default", column: name}
-        if column == "step" and name == "A.b" or column == "queue" and name in ("a.b",):
+        if (column == "step" and name == "A.b") or (column == "queue" and name in ("a.b",)):
             continue
         with pytest.raises(psycopg.errors.CheckViolation):
             sql(

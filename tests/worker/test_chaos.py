@@ -81,9 +81,7 @@ async def test_L10_on_lost_fail_is_parked_and_not_rerun(app: App, own_url: str, 
     await app.close()
 
 
-async def test_L4_a_worker_stopped_for_longer_than_its_lease_changes_nothing(
-    app: App, own_url: str, log: Path
-) -> None:
+async def test_L4_a_worker_stopped_for_longer_than_its_lease_changes_nothing(app: App, own_url: str, log: Path) -> None:
     refs = await app.enqueue_many([nap.bind(2.5) for _ in range(4)], headers={"log": str(log)})
     with crew(own_url, log, 1, **QUICK) as members:
         await until(lambda: len(read_lines(log)) == 4, "for the first attempts")

@@ -71,9 +71,8 @@ async def test_T7_a_savepoint_rolled_back_takes_its_tasks_along(holdfast: Harnes
 
 
 async def test_T7_a_wrong_connection_object_is_a_clear_error(holdfast: Harness) -> None:
-    with psycopg.connect(holdfast.url) as conn:
-        with pytest.raises(ConfigError, match=r"app\.sync\.enqueue"):
-            await holdfast.app.enqueue(store.bind(1), conn=conn)
+    with psycopg.connect(holdfast.url) as conn, pytest.raises(ConfigError, match=r"app\.sync\.enqueue"):
+        await holdfast.app.enqueue(store.bind(1), conn=conn)
     async with await psycopg.AsyncConnection.connect(holdfast.url) as other:
         with pytest.raises(ConfigError, match=r"await app\.enqueue"):
             holdfast.app.sync.enqueue(store.bind(1), conn=other)

@@ -16,7 +16,13 @@ from holdfast.testing import Harness
 from .support import attempts, row, running, sql, until
 
 tasks = Tasks()
-RAISED: list[type[BaseException]] = [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration]
+RAISED: list[type[BaseException]] = [
+    SystemExit,
+    KeyboardInterrupt,
+    GeneratorExit,
+    asyncio.CancelledError,
+    StopIteration,
+]
 end = threading.Event()
 
 

@@ -13,7 +13,7 @@ import pytest
 from holdfast import ConfigError, Context, Tasks
 from holdfast._db.connection import Link
 from holdfast._engine.reap import Reaper
-from holdfast._engine.worker import WorkerSettings
+from holdfast._engine.settings import WorkerSettings
 from holdfast.testing import Harness
 
 from .support import attempts, row, running, sql, until
@@ -114,7 +114,10 @@ async def test_L1_a_running_task_has_a_worker_and_a_lease(holdfast: Harness) -> 
         gate.set()
         await ref.result(timeout=60)
     with pytest.raises(psycopg.errors.CheckViolation):
-        sql(holdfast.url, "INSERT INTO holdfast.task (id, kind, step, state) VALUES (holdfast.new_id(), 'a', 'b', 'running')")
+        sql(
+            holdfast.url,
+            "INSERT INTO holdfast.task (id, kind, step, state) VALUES (holdfast.new_id(), 'a', 'b', 'running')",
+        )
 
 
 async def test_L3_long_tasks_are_renewed_in_one_statement_and_short_ones_never(holdfast: Harness) -> None:

@@ -59,9 +59,13 @@ async def last_chance(ctx: Context) -> int:
     ]
 )
 async def picky(what: str) -> None:
-    raise {"key": KeyError("k"), "type": TypeError("t"), "os": OSError("o"), "after": Busy(30), "rest": ValueError("v")}[
-        what
-    ]
+    raise {
+        "key": KeyError("k"),
+        "type": TypeError("t"),
+        "os": OSError("o"),
+        "after": Busy(30),
+        "rest": ValueError("v"),
+    }[what]
 
 
 @tasks.task

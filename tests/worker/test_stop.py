@@ -122,7 +122,7 @@ async def test_M20_a_stop_ends_even_when_the_database_is_away(
         await asyncio.sleep(600)
 
     await long.enqueue()
-    worker = app.make_worker(engine.WorkerSettings.of(lease=5, grace=0.1, poll=0.1))
+    worker = app.make_worker(lease=5, grace=0.1, poll=0.1)
     running_worker = asyncio.create_task(worker.run())
     await asyncio.wait_for(begun.wait(), 60)
     await app.close()

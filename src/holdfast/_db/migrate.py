@@ -17,12 +17,15 @@ import psycopg
 from psycopg import AsyncConnection
 
 from holdfast._db.config import check_schema
-from holdfast._db.connection import connect
+from holdfast._db.connection import connect, explained
 from holdfast._sql.query import for_schema, quote, statements
 from holdfast.errors import SchemaError
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.(up|down)\.sql")
 MINIMUM_SERVER = 140000
+
+# The catalog leaves out the names of schemas on the search path: without one, everybody reads the same.
+_NO_SEARCH_PATH = "SET LOCAL search_path = pg_catalog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,11 @@ async def status(url: str, schema: str = "holdfast") -> Status:
     """The version of a schema, what this code expects, and what was changed by hand."""
     connection = await connect(url, "holdfast migrate")
     try:
-        return await _status(connection, check_schema(schema))
+        async with connection.transaction():
+            await connection.execute(_NO_SEARCH_PATH)
+            return await _status(connection, check_schema(schema))
+    except psycopg.Error as error:
+        raise explained(error, schema) or error from None
     finally:
         await connection.close()
 
@@ -125,6 +132,7 @@ async def _one_step(connection: AsyncConnection[Any], schema: str, target: int, 
         try:
             async with connection.transaction():
                 await connection.execute("SET LOCAL lock_timeout = '1s'")
+                await connection.execute(_NO_SEARCH_PATH)
                 await connection.execute(
                     "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", [f"holdfast migrate {schema}"]
                 )
@@ -142,7 +150,7 @@ async def _one_step(connection: AsyncConnection[Any], schema: str, target: int, 
                 await _script(connection, for_schema(migration.down, schema))
                 await _rows(connection, schema, "forget_migration", migration.version)
                 return f"{migration.version} {migration.name} (taken back)"
-        except psycopg.errors.LockNotAvailable:
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             if attempt + 1 == tries:
                 raise SchemaError(
                     f"schema {schema!r} is busy: a lock was not free within {tries} tries. "

@@ -11,9 +11,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -29,10 +28,9 @@ from holdfast._engine.hooks import Hooks
 from holdfast._engine.lease import Beat, BeatReport
 from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
+from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Ending, Settler, continued
-from holdfast._model.duration import Duration, seconds
 from holdfast._model.graph import edges
-from holdfast._model.names import check_queue
 from holdfast._model.outcome import Cancelled, Failed, Finished, Released
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Reaped
@@ -48,62 +46,6 @@ FIRST_CONTACT = 30.0
 """Seconds a starting worker waits for a database that cannot be reached."""
 LAST_WORDS = 5.0
 """Seconds that interrupted steps have to clean up."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """How a worker works. Times are in seconds; checked here, whatever way they came."""
-
-    queues: tuple[str, ...] = ("default",)
-    concurrency: int = 10
-    lease: float = 30.0
-    beat: float = 10.0
-    poll: float = 1.0
-    reap: float = 5.0
-    grace: float = 30.0
-    name: str = ""
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        queues: str | Sequence[str] = "default",
-        concurrency: int = 10,
-        lease: Duration = 30,
-        beat: Duration | None = None,
-        poll: Duration = 1,
-        reap: Duration = 5,
-        grace: Duration = 30,
-        name: str = "",
-    ) -> "WorkerSettings":
-        """Settings as people give them, or a clear error."""
-        names = [q.strip() for q in queues.split(",")] if isinstance(queues, str) else list(queues)
-        if not names:
-            raise ConfigError("a worker needs at least one queue")
-        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise ConfigError(f"concurrency must be an int of at least 1, not {concurrency!r}")
-        length = seconds(lease, "lease")
-        # Unless chosen, the beat follows the lease.
-        every = min(10.0, length / 3) if beat is None else seconds(beat, "beat")
-        if length <= 0 or every <= 0:
-            raise ConfigError(f"lease ({length:g} s) and beat ({every:g} s) must be longer than nothing")
-        if every > length / 3 + 1e-9:
-            raise ConfigError(
-                f"a beat every {every:g} s is too seldom for a lease of {length:g} s: give at most {length / 3:g} s"
-            )
-        times = {"poll": seconds(poll, "poll"), "reap": seconds(reap, "reap")}
-        for what, value in times.items():
-            if value <= 0:
-                raise ConfigError(f"{what} must be longer than nothing")
-        return cls(
-            queues=tuple(dict.fromkeys(check_queue(q) for q in names)),
-            concurrency=concurrency,
-            lease=length,
-            beat=every,
-            grace=seconds(grace, "grace"),
-            name=name,
-            **times,
-        )
 
 
 class Worker:

@@ -2,7 +2,14 @@
 
 -- migration_table --
 -- The schema and the list of its migrations; several statements, sent without parameters.
-CREATE SCHEMA IF NOT EXISTS :"schema";
+DO $$
+BEGIN
+    -- IF NOT EXISTS would ask for the right to create schemas even where an administrator has made this one.
+    IF to_regnamespace(quote_ident(:'schema')) IS NULL THEN
+        CREATE SCHEMA :"schema";
+    END IF;
+END
+$$;
 CREATE TABLE IF NOT EXISTS holdfast.migration (
     version    integer PRIMARY KEY,
     name       text NOT NULL,
@@ -36,8 +43,8 @@ DELETE FROM holdfast.migration WHERE version = :version::integer
 SELECT objects FROM holdfast.migration ORDER BY version DESC LIMIT 1
 
 -- objects --
--- What the schema looks like: a line per column, constraint, index, function, view and domain. Partitions come and go
--- and are left out.
+-- What the schema looks like: a line per column, constraint, index, trigger, function, view and domain. Partitions come
+-- and go and are left out. The search path must be empty: the catalog leaves out the names of schemas that are on it.
 SELECT line FROM (
     SELECT format('column %s.%s %s%s%s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
                   CASE WHEN a.attnotnull THEN ' not null' ELSE '' END,
@@ -55,7 +62,12 @@ SELECT line FROM (
     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
     WHERE c.relnamespace = :namespace::regnamespace AND NOT c.relispartition
     UNION ALL
-    SELECT format('function %s(%s) %s', p.proname, pg_get_function_identity_arguments(p.oid), md5(p.prosrc))
+    SELECT format('trigger %s.%s %s', c.relname, g.tgname, pg_get_triggerdef(g.oid))
+    FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_class c ON c.oid = g.tgrelid
+    WHERE c.relnamespace = :namespace::regnamespace AND NOT c.relispartition AND NOT g.tgisinternal
+    UNION ALL
+    SELECT format('function %s(%s) %s', p.proname, pg_get_function_identity_arguments(p.oid),
+                  md5(concat_ws(' ', p.prosrc, p.provolatile, p.proparallel, p.prosecdef, p.proconfig)))
     FROM pg_catalog.pg_proc p WHERE p.pronamespace = :namespace::regnamespace
     UNION ALL
     SELECT format('view %s %s', c.relname, md5(pg_get_viewdef(c.oid)))

@@ -73,17 +73,18 @@ def worker(
       holdfast worker shop.app -q mail,default -c 20
       holdfast worker hello.py --drain
     """
-    from holdfast._engine.worker import WorkerSettings
+    from holdfast._engine.settings import WorkerSettings
     from holdfast.cli.load import load_app
     from holdfast.cli.logs import configure
 
-    chosen = WorkerSettings.of(queues=",".join(queues) or "default", **settings)
+    settings["queues"] = ",".join(queues) or "default"
+    chosen = WorkerSettings.of(**settings)  # says now what is wrong with them
     configure(log_level, log_format or ("json" if setup.json else "pretty"))
     loaded = load_app(app, url=setup.url, schema=setup.chosen_schema)
     loaded.database  # noqa: B018 - says now if there is none
     _tell_start(loaded, chosen.queues)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(lambda: loaded.make_worker(chosen), drain))
+        runner.run(_serve(lambda: loaded.make_worker(**settings), drain))
 
 
 async def _serve(make: Callable[[], "Worker"], drain: bool) -> None:
