@@ -4,12 +4,13 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-import psycopg
 from psycopg import Connection
+from psycopg.conninfo import make_conninfo
 
 from holdfast._db.connection import connect_sync, run_sync
 from holdfast._model.names import uuid7
@@ -44,9 +45,7 @@ class Db:
 
     def connect(self, *, options: str = "") -> Connection[Any]:
         """Another connection; no statement on it takes for ever."""
-        bounded = psycopg.conninfo.make_conninfo(
-            self.url, options=f"-c statement_timeout={int(PATIENCE * 1000)} {options}"
-        )
+        bounded = make_conninfo(self.url, options=f"-c statement_timeout={int(PATIENCE * 1000)} {options}")
         connection = connect_sync(bounded)
         self._opened.append(connection)
         return connection
@@ -120,22 +119,22 @@ class Db:
 
     # --- outcomes, as queries
 
-    def finish(self, worker: UUID, tasks: Sequence[Claimed], **values: object) -> Query[dict[UUID, datetime | None]]:
+    def finish(self, worker: UUID, tasks: Sequence[Claimed], **values: Any) -> Query[dict[UUID, datetime | None]]:
         return self.queries.finish("default", worker, ids(tasks), outcomes(tasks, **values))
 
     def advance(
-        self, worker: UUID, tasks: Sequence[Claimed], *, keep: bool = False, step: str = "SayHello", **values: object
+        self, worker: UUID, tasks: Sequence[Claimed], *, keep: bool = False, step: str = "SayHello", **values: Any
     ) -> Query[dict[UUID, datetime | None]]:
         chosen = outcomes(tasks, **{"step": step, "args": {"next": True}, **values}, old=True)
         return self.queries.advance("default", worker, ids(tasks), chosen, keep=keep, lease=LEASE)
 
     def stay(
-        self, worker: UUID, tasks: Sequence[Claimed], outcome: str, **values: object
+        self, worker: UUID, tasks: Sequence[Claimed], outcome: str, **values: Any
     ) -> Query[dict[UUID, datetime | None]]:
         return self.queries.stay("default", worker, ids(tasks), outcomes(tasks, outcome=outcome, **values))
 
     def end_cancelled(
-        self, worker: UUID, tasks: Sequence[Claimed], **values: object
+        self, worker: UUID, tasks: Sequence[Claimed], **values: Any
     ) -> Query[dict[UUID, datetime | None]]:
         return self.queries.cancel("default", worker, ids(tasks), outcomes(tasks, **values))
 
@@ -223,7 +222,7 @@ def ids(tasks: Sequence[Claimed]) -> list[UUID]:
     return [task.id for task in tasks]
 
 
-def outcomes(tasks: Sequence[Claimed], *, old: bool = False, **values: object) -> bytes:
+def outcomes(tasks: Sequence[Claimed], *, old: bool = False, **values: Any) -> bytes:
     """The values of a batch by id, with the fence of each task."""
     made = {}
     for task in tasks:
@@ -232,15 +231,13 @@ def outcomes(tasks: Sequence[Claimed], *, old: bool = False, **values: object) -
             made[str(task.id)] |= {
                 "old_step": task.step,
                 "old_args": json.loads(task.args),
-                "claimed_at": task.claimed_at.isoformat(),
+                "claimed_at": task.claimed_at,
             }
     return json.dumps(made).encode()
 
 
 def with_text(query: Query[T], old: str, new: str) -> Query[T]:
     """A query with its text changed, to show what a simpler form would do."""
-    from dataclasses import replace
-
     assert old in query.statement.text
     return replace(query, statement=replace(query.statement, text=query.statement.text.replace(old, new)))
 

@@ -23,7 +23,7 @@ def test_M11_Q8_ready_is_archived_at_once(db: Db, worker: UUID) -> None:
     assert (row["state"], row["outcome"], row["attempt"], row["key"]) == ("cancelled", None, 0, "k")
     assert row["error"] == {"type": "cancelled", "message": "cancelled by ann: a typo", "causes": []}
     assert row["finished_at"] == NOW
-    assert db.sql("SELECT FROM holdfast.task") == [] and db.claim(worker) == [] and db.log(id) == []
+    assert db.sql("SELECT id FROM holdfast.task") == [] and db.claim(worker) == [] and db.log(id) == []
     assert changes(db, id) == [("cancel", "ann", "a typo")]
 
 

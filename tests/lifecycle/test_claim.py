@@ -35,7 +35,7 @@ def test_a_claim_starts_an_attempt_under_a_lease(db: Db, worker: UUID) -> None:
     [row] = db.claim(worker, crash_limits='{"greeter.ReadName": 1, "greeter.SayHello": 7}')
     assert (row.id, row.kind, row.step, row.attempt, row.moves) == (id, "greeter", "ReadName", 1, 0)
     assert (row.errors, row.crashes, row.priority, row.key, row.deadline) == (0, 0, 3, "k", None)
-    assert row.run_at == row.claimed_at == NOW
+    assert row.run_at == row.claimed_at == NOW.timestamp()
     assert (row.args, row.headers) == ('{"a": [1, "é"]}'.encode(), b'{"h": "1"}')
     task = db.task(id)
     assert (task["state"], task["worker_id"], task["attempt"], task["max_crashes"]) == ("running", worker, 1, 1)

@@ -145,7 +145,7 @@ def test_T7_an_enqueue_exists_exactly_if_its_transaction_commits(db: Db) -> None
     other = db.connect()
     other.execute(b"BEGIN")
     kept = db.enqueue(via=other)
-    assert db.sql("SELECT FROM holdfast.task") == []
+    assert db.sql("SELECT id FROM holdfast.task") == []
     other.execute(b"COMMIT")
     other.execute(b"BEGIN")
     dropped = db.enqueue(via=other)

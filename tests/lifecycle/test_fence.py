@@ -50,7 +50,11 @@ def test_L1_a_wrong_update_by_hand_is_refused(db: Db, worker: UUID, change: str,
 def test_L1_a_lease_on_a_task_that_is_not_running_is_refused(db: Db, worker: UUID, state: str) -> None:
     db.enqueue()
     db.sql("UPDATE holdfast.task SET state = $1", state)
-    for change in ("worker_id = $1::uuid", "lease_expires_at = now()", "worker_id = $1::uuid, lease_expires_at = now()"):
+    for change in (
+        "worker_id = $1::uuid",
+        "lease_expires_at = now()",
+        "worker_id = $1::uuid, lease_expires_at = now()",
+    ):
         with pytest.raises(psycopg.errors.CheckViolation, match="task_lease"):
             db.sql(f"UPDATE holdfast.task SET {change}", *([worker] if "$1" in change else []))
 

@@ -74,7 +74,8 @@ def test_L8_a_lost_lease_is_logged_as_lost_and_counted_as_a_crash(db: Db, worker
     assert (row["state"], row["crashes"], row["errors"], row["attempt"], row["worker_id"]) == ("ready", 1, 0, 1, None)
     assert (row["run_at"], row["error"]) == (NOW - timedelta(minutes=5), None)
     [(outcome, by, claimed, finished, kind, message)] = db.sql(
-        "SELECT outcome, worker_id, claimed_at, finished_at, error ->> 'type', error ->> 'message' FROM holdfast.attempt"
+        "SELECT outcome, worker_id, claimed_at, finished_at, error ->> 'type', error ->> 'message'"
+        " FROM holdfast.attempt"
     )
     assert (outcome, by, claimed, finished, kind) == ("lost", worker, NOW, NOW + LATE, "WorkerLost")
     assert str(worker) in message

@@ -14,9 +14,9 @@ from .support import Db
 
 CHECKS: dict[str, Callable[[object], str]] = {"queue": check_queue, "kind": check_kind, "step": check_step}
 NASTY = [
-    "", " ", "a b", "a\n", "\na", "a'b", 'a"b', "a;b", "a\\b", "a/b", "a%b", "a$b", "ä", "a\u200b", "а", "ａ", "١", "ſ", "K",
-    "a" * 63, "a" * 64, "_" * 63, "A" * 63, "1" * 63, "-a", ".a", "_a", "1a", "aA", "A", "a.b", "a-b", "a_b", "a\t", "a\r",
-    "' OR 1=1 --", "😀", "a\x01",
+    "", " ", "a b", "a\n", "\na", "a'b", 'a"b', "a;b", "a\\b", "a/b", "a%b", "a$b", "\u00e4", "a\u200b", "\u0430",
+    "\uff41", "\u0661", "\u017f", "\u212a", "a" * 63, "a" * 64, "_" * 63, "A" * 63, "1" * 63, "-a", ".a", "_a", "1a",
+    "aA", "A", "a.b", "a-b", "a_b", "a\t", "a\r", "' OR 1=1 --", "\U0001f600", "a\x01",
 ]  # fmt: skip
 
 near = st.text(st.sampled_from("abzABZ019_.-' \"\n\u0131é"), max_size=5)
@@ -54,7 +54,7 @@ def test_Q1_the_table_and_python_agree_on_nasty_names(db: Db, column: str, name:
 
 @pytest.mark.parametrize("column", CHECKS)
 def test_Q1_fuzzed_names_are_judged_alike_everywhere(db: Db, column: str) -> None:
-    @settings(max_examples=150, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=150, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
     @given(name=near | anything)
     @example(name="a\n")
     def judge(name: str) -> None:

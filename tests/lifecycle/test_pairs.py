@@ -32,7 +32,7 @@ def commit(connection: Connection[Any]) -> None:
     connection.execute(b"COMMIT")
 
 
-# --- claim × cancel
+# --- claim and cancel
 
 
 def test_a_claim_then_a_cancel(db: Db, worker: UUID, first: Connection[Any], second: Connection[Any]) -> None:
@@ -52,28 +52,24 @@ def test_a_cancel_then_a_claim(db: Db, worker: UUID, first: Connection[Any], sec
     assert db.claim(worker, 10, via=second) == [] and db.state(id) == "cancelled"
 
 
-# --- settle × reap
+# --- settle and reap
 
 SETTLING = ["finish", "advance", "keep", "retried", "failed", "snoozed", "released", "cancel"]
 
 
 @pytest.mark.parametrize("name", SETTLING)
-def test_a_settle_then_a_reap(
-    db: Db, worker: UUID, first: Connection[Any], second: Connection[Any], name: str
-) -> None:
+def test_a_settle_then_a_reap(db: Db, worker: UUID, first: Connection[Any], second: Connection[Any], name: str) -> None:
     task = db.claimed(worker)
     db.clock.advance("1h")
     assert list(db.run(db.settling(worker, [task])[name], first)) == [task.id]
     assert db.reap(via=second) == {}, "passed over, not waited for"
     commit(first)
     assert db.reap(via=second) == {}
-    assert [o for _, _, o in db.log(task.id)][0] != "lost"
+    assert "lost" not in [outcome for _, _, outcome in db.log(task.id)]
 
 
 @pytest.mark.parametrize("name", SETTLING)
-def test_a_reap_then_a_settle(
-    db: Db, worker: UUID, first: Connection[Any], second: Connection[Any], name: str
-) -> None:
+def test_a_reap_then_a_settle(db: Db, worker: UUID, first: Connection[Any], second: Connection[Any], name: str) -> None:
     task = db.claimed(worker)
     db.clock.advance("1h")
     assert db.reap(via=first) == {task.id: "ready"}
@@ -94,13 +90,11 @@ def test_a_reap_that_rolls_back_leaves_the_settle_its_row(
     assert settling.result(20) == {task.id: None} and db.log(task.id) == [(1, "ReadName", "done")]
 
 
-# --- settle × beat
+# --- settle and beat
 
 
 @pytest.mark.parametrize("name", SETTLING)
-def test_a_settle_then_a_beat(
-    db: Db, worker: UUID, first: Connection[Any], second: Connection[Any], name: str
-) -> None:
+def test_a_settle_then_a_beat(db: Db, worker: UUID, first: Connection[Any], second: Connection[Any], name: str) -> None:
     task = db.claimed(worker)
     db.run(db.settling(worker, [task])[name], first)
     beat = db.queries.beat("default", worker, [task.id], LEASE)
@@ -111,9 +105,7 @@ def test_a_settle_then_a_beat(
 
 
 @pytest.mark.parametrize("name", SETTLING)
-def test_a_beat_then_a_settle(
-    db: Db, worker: UUID, first: Connection[Any], second: Connection[Any], name: str
-) -> None:
+def test_a_beat_then_a_settle(db: Db, worker: UUID, first: Connection[Any], second: Connection[Any], name: str) -> None:
     task = db.claimed(worker)
     assert db.run(db.queries.beat("default", worker, [task.id], LEASE), first)
     settling = db.blocked(second, partial(db.run, db.settling(worker, [task])[name], second))
@@ -130,7 +122,7 @@ def test_a_beat_then_a_reap(db: Db, worker: UUID, first: Connection[Any], second
     assert db.reap(via=second) == {} and db.state(task.id) == "running"
 
 
-# --- settle × cancel, advance × cancel
+# --- settle and cancel, advance and cancel
 
 
 @pytest.mark.parametrize("name", [n for n in SETTLING if n not in ("finish", "cancel")])
@@ -189,7 +181,7 @@ def test_a_finish_then_a_cancel(db: Db, worker: UUID, first: Connection[Any], se
     assert caught.value.sqlstate == "HF409"
 
 
-# --- finish × enqueue(key)
+# --- finish and enqueue(key)
 
 
 def test_a_finish_then_an_enqueue_with_its_key(
@@ -224,7 +216,7 @@ def test_an_enqueue_with_its_key_then_a_finish(
     assert db.state(task.id) == "done"
 
 
-# --- retry(id) × discard
+# --- retry(id) and discard
 
 
 def test_a_retry_then_a_discard(db: Db, first: Connection[Any], second: Connection[Any]) -> None:
@@ -247,7 +239,7 @@ def test_a_discard_then_a_retry(db: Db, first: Connection[Any], second: Connecti
     assert db.state(id) == "discarded"
 
 
-# --- replace × claim
+# --- replace and claim
 
 
 def test_a_replace_then_a_claim(db: Db, worker: UUID, first: Connection[Any], second: Connection[Any]) -> None:
@@ -280,7 +272,7 @@ def test_a_claim_that_rolls_back_then_a_replace(
     assert db.one("SELECT count(*) FROM holdfast.task") == 1
 
 
-# --- release × claim
+# --- release and claim
 
 
 def test_a_release_then_a_claim(
@@ -308,7 +300,7 @@ def test_a_claim_then_a_release_of_an_older_attempt(
     assert db.task(task.id)["worker_id"] == other_worker
 
 
-# --- ensure-partition × finish
+# --- ensure-partition and finish
 
 
 def test_a_new_partition_then_a_finish(db: Db, worker: UUID, first: Connection[Any], second: Connection[Any]) -> None:

@@ -31,11 +31,6 @@ def test_M13_ensure_partition_is_idempotent(own_db: Db) -> None:
     for _ in range(3):
         ensure(own_db, DAY)
     assert partitions(own_db) - before == {"archive_p20440228", "attempt_p20440228"}
-    bounds = own_db.sql(
-        "SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname ~ 'archive_p20440228$' AND relkind = 'r'"
-    )
-    own_db.sql("SET timezone = 'UTC'")
-    assert len(bounds) == 1
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
@@ -76,7 +71,9 @@ def test_M13_a_maker_that_rolls_back_leaves_the_work_to_the_next(own_db: Db) -> 
 
 
 def test_M13_a_partition_left_unattached_is_attached(own_db: Db) -> None:
-    own_db.sql("CREATE TABLE holdfast.archive_p20440228 (LIKE holdfast.archive INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
+    own_db.sql(
+        "CREATE TABLE holdfast.archive_p20440228 (LIKE holdfast.archive INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+    )
     ensure(own_db, DAY)
     assert {"archive_p20440228", "attempt_p20440228"} <= partitions(own_db)
 
@@ -151,10 +148,12 @@ def test_M13_verbs_of_people_make_the_partition_they_need(own_db: Db) -> None:
 
 
 def test_M13_there_is_no_default_partition(db: Db) -> None:
-    assert db.sql("SELECT FROM pg_class WHERE pg_get_expr(relpartbound, oid) = 'DEFAULT'") == []
+    assert db.sql("SELECT relname FROM pg_class WHERE pg_get_expr(relpartbound, oid) = 'DEFAULT'") == []
 
 
 def test_M13_partitions_serve_look_ups_by_id(own_db: Db) -> None:
     ensure(own_db, DAY)
-    indexes = own_db.sql("SELECT tablename FROM pg_indexes WHERE tablename IN ('archive_p20440228', 'attempt_p20440228')")
+    indexes = own_db.sql(
+        "SELECT tablename FROM pg_indexes WHERE tablename IN ('archive_p20440228', 'attempt_p20440228')"
+    )
     assert sorted(indexes) == [("archive_p20440228",), ("attempt_p20440228",)]

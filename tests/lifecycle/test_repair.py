@@ -125,7 +125,7 @@ def test_T12_args_over_the_limit_are_refused_here_too(db: Db) -> None:
 def test_wrong_options_of_the_other_verbs_are_refused(db: Db, verb: str, options: str) -> None:
     id = db.parked()
     make = db.queries.cancel_task if verb == "cancel" else db.queries.discard
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="unknown option: because|must be a JSON object"):
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=r"unknown option: because|must be a JSON object"):
         db.run(make(id, options.encode()))
     assert db.state(id) == "parked"
 

@@ -225,7 +225,13 @@ async def test_X1_migrate_is_safe_with_live_workers(holdfast_url: str) -> None:
         for task in run_sync(
             connection,
             queries.claim(
-                "default", worker, limit=1, lease=timedelta(seconds=30), known=["greeter.main"], crash_limits="{}", marks=marks
+                "default",
+                worker,
+                limit=1,
+                lease=timedelta(seconds=30),
+                known=["greeter.main"],
+                crash_limits="{}",
+                marks=marks,
             ),
         ):
             text = json.dumps({str(task.id): {"attempt": task.attempt}}).encode()

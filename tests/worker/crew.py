@@ -10,9 +10,12 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast import App, Context, Done, Retry
+from holdfast._db.connection import Link
 from holdfast._engine import worker as engine
+from holdfast._engine.lease import Beat
 
 from .support import write_line
 
@@ -111,12 +114,15 @@ def vanish(code: int) -> None:
     os._exit(code)
 
 
-async def main(url: str, options: dict[str, object]) -> None:
+async def main(url: str, options: dict[str, Any]) -> None:
     wedged_after = options.pop("wedged_after", None)
+    link_timeout = options.pop("link_timeout", None)
+    if link_timeout is not None:
+        setattr(engine, "Link", partial(Link, timeout=link_timeout))  # noqa: B010
     if wedged_after is not None:
-        engine.Beat = partial(engine.Beat, wedged_after=wedged_after)  # type: ignore[misc,assignment]
+        setattr(engine, "Beat", partial(Beat, wedged_after=wedged_after))  # noqa: B010
     app._url = url
-    made = app.make_worker(**options)  # type: ignore[arg-type]
+    made = app.make_worker(**options)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, made.stop)
     await made.run()

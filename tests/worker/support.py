@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -54,12 +55,16 @@ def row(url: str, id: UUID) -> dict[str, Any]:
         return {column.name: value for column, value in zip(cursor.description or (), found, strict=True)}
 
 
+def _started(worker: Worker, task: "asyncio.Task[None]") -> bool:
+    return worker.started.is_set() or task.done()
+
+
 @asynccontextmanager
 async def running(*workers: Worker) -> AsyncIterator[list["asyncio.Task[None]"]]:
     """Workers beside the body of a test, stopped at its end; their errors are the test's."""
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
-    for worker, task in zip(workers, tasks, strict=True):
-        await until(lambda w=worker, t=task: w.started.is_set() or t.done(), "for a worker to start")
+    for pair in zip(workers, tasks, strict=True):
+        await until(partial(_started, *pair), "for a worker to start")
     try:
         yield tasks
     finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ def app(own_url: str) -> App:
     return crew_module.app
 
 
+def _wrote(log: Path, lines: int) -> bool:
+    return len(read_lines(log)) > lines
+
+
 def unfinished(url: str) -> int:
     return int(sql(url, "SELECT count(*) FROM holdfast.task")[0][0])
 
@@ -35,7 +40,7 @@ async def test_L8_I1_I3_I4_I6_kill_9_in_the_middle_of_three_step_tasks(app: App,
     await enqueue_trips(app, log, 300, 0.02)
     with crew(own_url, log, 2, **QUICK) as members:
         for killed in (1, 2, 3):
-            await until(lambda k=killed: len(read_lines(log)) > 300 * k, "for work to kill")
+            await until(partial(_wrote, log, 300 * killed), "for work to kill")
             members[0].kill()
             members.append(Crew(own_url, log, QUICK))
             members.append(members.pop(0))  # killed ones go to the end

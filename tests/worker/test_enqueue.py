@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import ConfigError, EnqueueRefused, Tasks, named
+from holdfast import ConfigError, EncodeError, EnqueueRefused, Tasks, named
 from holdfast.testing import Harness
 
 from .support import row, sql
@@ -20,7 +20,7 @@ def holdfast_tasks() -> Tasks:
 
 
 @tasks.task
-async def store(value: Any) -> Any:
+async def store(*, value: Any) -> Any:
     return value
 
 
@@ -35,9 +35,9 @@ async def test_T7_on_an_async_connection_the_task_exists_exactly_if_it_commits(
 ) -> None:
     async with await psycopg.AsyncConnection.connect(holdfast.url) as conn:
         if many:
-            [ref] = await holdfast.app.enqueue_many([store.bind(1)], conn=conn)
+            [ref] = await holdfast.app.enqueue_many([store.bind(value=1)], conn=conn)
         else:
-            ref = await holdfast.app.enqueue(store.bind(1), conn=conn)
+            ref = await holdfast.app.enqueue(store.bind(value=1), conn=conn)
         assert count(holdfast) == 0
         await (conn.commit() if commit else conn.rollback())
     assert count(holdfast) == int(commit)
@@ -51,11 +51,14 @@ async def test_T7_on_an_async_connection_the_task_exists_exactly_if_it_commits(
 def test_T7_on_a_blocking_connection(holdfast: Harness, commit: bool, many: bool) -> None:
     with psycopg.connect(holdfast.url) as conn:
         if many:
-            [ref] = holdfast.app.sync.enqueue_many([store.bind(1)], conn=conn)
+            [ref] = holdfast.app.sync.enqueue_many([store.bind(value=1)], conn=conn)
         else:
-            ref = holdfast.app.sync.enqueue(store.bind(1), conn=conn)
+            ref = holdfast.app.sync.enqueue(store.bind(value=1), conn=conn)
         assert count(holdfast) == 0
-        _ = conn.commit() if commit else conn.rollback()
+        if commit:
+            conn.commit()
+        else:
+            conn.rollback()
     assert count(holdfast) == int(commit)
     if commit:
         assert ref.info().state == "ready"
@@ -63,30 +66,30 @@ def test_T7_on_a_blocking_connection(holdfast: Harness, commit: bool, many: bool
 
 async def test_T7_a_savepoint_rolled_back_takes_its_tasks_along(holdfast: Harness) -> None:
     async with await psycopg.AsyncConnection.connect(holdfast.url) as conn:
-        await holdfast.app.enqueue(store.bind("kept"), conn=conn)
+        await holdfast.app.enqueue(store.bind(value="kept"), conn=conn)
         async with conn.transaction() as inner:
-            await holdfast.app.enqueue(store.bind("dropped"), conn=conn)
+            await holdfast.app.enqueue(store.bind(value="dropped"), conn=conn)
             raise psycopg.Rollback(inner)
     assert sql(holdfast.url, "SELECT args ->> 'value' FROM holdfast.task") == [("kept",)]
 
 
 async def test_T7_a_wrong_connection_object_is_a_clear_error(holdfast: Harness) -> None:
     with psycopg.connect(holdfast.url) as conn, pytest.raises(ConfigError, match=r"app\.sync\.enqueue"):
-        await holdfast.app.enqueue(store.bind(1), conn=conn)
+        await holdfast.app.enqueue(store.bind(value=1), conn=conn)
     async with await psycopg.AsyncConnection.connect(holdfast.url) as other:
         with pytest.raises(ConfigError, match=r"await app\.enqueue"):
-            holdfast.app.sync.enqueue(store.bind(1), conn=other)
+            holdfast.app.sync.enqueue(store.bind(value=1), conn=other)
         with pytest.raises(ConfigError, match="psycopg connection"):
-            await holdfast.app.enqueue(store.bind(1), conn=other.cursor())
+            await holdfast.app.enqueue(store.bind(value=1), conn=other.cursor())
     with pytest.raises(ConfigError, match=r"not builtins\.str"):
-        await holdfast.app.enqueue(store.bind(1), conn=holdfast.url)
+        await holdfast.app.enqueue(store.bind(value=1), conn=holdfast.url)
     assert count(holdfast) == 0
 
 
 async def test_T7_delay_and_time(holdfast: Harness) -> None:
     holdfast.clock.set(datetime(2030, 1, 1, tzinfo=UTC))
-    delayed = await holdfast.app.enqueue(store.bind(1), delay="90s")
-    at = await holdfast.app.enqueue(store.bind(2), at=datetime(2031, 1, 1, tzinfo=UTC))
+    delayed = await holdfast.app.enqueue(store.bind(value=1), delay="90s")
+    at = await holdfast.app.enqueue(store.bind(value=2), at=datetime(2031, 1, 1, tzinfo=UTC))
     assert row(holdfast.url, delayed.id)["run_at"] == datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=90)
     assert row(holdfast.url, at.id)["run_at"] == datetime(2031, 1, 1, tzinfo=UTC)
     await holdfast.drain()
@@ -110,12 +113,10 @@ async def test_T7_delay_and_time(holdfast: Harness) -> None:
     ids=["5 MB", "NUL", "surrogate", "NaN", "Infinity", "nested NUL", "object", "2**70"],
 )
 async def test_Q11_refused_at_the_door_with_nothing_written(holdfast: Harness, value: Any, said: str) -> None:
-    from holdfast import EncodeError
-
     with pytest.raises((EnqueueRefused, EncodeError), match=rf"(?i){said}"):
-        await store.enqueue(value)
+        await store.enqueue(value=value)
     with pytest.raises((EnqueueRefused, EncodeError), match=rf"(?i){said}"):
-        await holdfast.app.enqueue_many([store.bind(1), named("store", {"value": value})])
+        await holdfast.app.enqueue_many([store.bind(value=1), named("store", {"value": value})])
     with pytest.raises((EnqueueRefused, EncodeError), match=rf"(?i){said}"):
         holdfast.app.sync.enqueue(named("store", {"value": value}))
     assert count(holdfast) == 0
@@ -142,12 +143,14 @@ async def test_Q11_refused_at_the_door_with_nothing_written(holdfast: Harness, v
 )
 async def test_Q11_wrong_options_are_refused(holdfast: Harness, options: Any) -> None:
     with pytest.raises(EnqueueRefused):
-        await holdfast.app.enqueue(store.bind(1), **options)
+        await holdfast.app.enqueue(store.bind(value=1), **options)
     assert count(holdfast) == 0
 
 
-async def test_Q11_a_million_bytes_go_through(holdfast: Harness) -> None:
+async def test_Q11_a_million_bytes_go_through(holdfast: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    """Large values in a pipeline: psycopg must not wait for an answer to what it has not sent to its end."""
     text = "ä" * 500_000
-    ref = await store.enqueue(text)
+    ref = await store.enqueue(value=text)
     await holdfast.drain()
     assert await ref.result() == text
+    assert caplog.records == []  # no connection was given up on the way

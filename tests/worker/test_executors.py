@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -87,6 +89,10 @@ def too_long_in_thread(ctx: Context) -> int:
     return ctx.attempt
 
 
+def _parked(url: str, id: UUID) -> bool:
+    return bool(row(url, id)["state"] == "parked")
+
+
 async def test_T16_sync_in_threads_async_on_the_loop_process_elsewhere(holdfast: Harness) -> None:
     async with running(holdfast.worker()):
         pid, thread = await (await in_thread.enqueue()).result(timeout=60)
@@ -105,7 +111,7 @@ async def test_T16_whatever_a_step_raises_fails_the_attempt_and_not_the_worker(h
     refs = [await where.enqueue(n) for n in range(len(RAISED))]
     async with running(holdfast.worker()) as workers:
         for ref, kind in zip(refs, RAISED, strict=True):
-            await until(lambda r=ref: row(holdfast.url, r.id)["state"] == "parked", f"for {kind.__name__}")
+            await until(partial(_parked, holdfast.url, ref.id), f"for {kind.__name__}")
             info = await ref.info()
             assert info.error is not None
             assert kind.__name__ in info.error["type"] + info.error["message"] + str(info.error["causes"])

@@ -11,6 +11,7 @@ import pytest
 from holdfast import Context, Done, Retry, Snooze, Tasks
 from holdfast._db.connection import Link
 from holdfast._model import conclude
+from holdfast._model.codec import encode_result
 from holdfast.testing import Harness
 
 from .support import attempts, row, running, until
@@ -194,8 +195,9 @@ async def test_M6_the_read_back_itself_may_fail(holdfast: Harness) -> None:
 async def test_M6_a_value_that_the_database_refuses_parks_only_the_culprit(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = conclude.encode_result
-    monkeypatch.setattr(conclude, "encode_result", lambda value: b'"\\u0000"' if value == "bad" else encode(value))
+    monkeypatch.setattr(
+        conclude, "encode_result", lambda value: b'"\\u0000"' if value == "bad" else encode_result(value)
+    )
     refs = [await plain.enqueue(n) for n in range(-1, 30)]
     async with running(holdfast.worker(lease=60, concurrency=31)):
         assert [await ref.result(timeout=60) for ref in refs[1:]] == list(range(30))

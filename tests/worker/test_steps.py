@@ -14,7 +14,7 @@ from .support import attempts, row, sql
 tasks = Tasks()
 loop_kind = tasks.kind("loop", result=list, retry=Retry(2, delay="1s", jitter=0), max_moves=6)
 other = tasks.kind("other")
-lone = tasks.kind("lone", result=Any)
+lone = tasks.kind("lone")
 keys: list[tuple[str, str]] = []
 
 

@@ -4,12 +4,14 @@ import asyncio
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast import App, Context, Later, Tasks
 from holdfast._engine import worker as engine
+from holdfast._engine.attempt import Interruption
 from holdfast.embedded import Server
 from holdfast.testing import Harness
 
@@ -27,6 +29,10 @@ def app(holdfast_url: str) -> App:
 @pytest.fixture
 def holdfast_tasks() -> Tasks:
     return Tasks()
+
+
+def _wrote(log: Path, lines: int) -> bool:
+    return len(read_lines(log)) > lines
 
 
 async def test_W4_sigterm_finishes_what_runs_within_the_grace_time(app: App, holdfast_url: str, log: Path) -> None:
@@ -97,7 +103,7 @@ async def test_M20_three_step_tasks_survive_one_stop_after_another(app: App, hol
     for _ in range(3):
         with crew(holdfast_url, log, 1, **lease) as [member]:
             seen = len(read_lines(log))
-            await until(lambda s=seen: len(read_lines(log)) > s + 60, "for work")
+            await until(partial(_wrote, log, seen + 60), "for work")
             member.signal(signal.SIGTERM)
             assert await member.ended() == 0
         assert sql(holdfast_url, "SELECT count(*) FROM holdfast.task WHERE state = 'running'") == [(0,)]
@@ -198,10 +204,10 @@ async def test_M20_attempts_that_have_not_begun_are_released_at_a_stop_at_once(h
     def claim_then_stop(given: object) -> None:
         claimed(given)  # type: ignore[arg-type]
         for attempt in worker.roster.held.values():
-            worker.execution.interrupt(attempt, engine.Interruption.STOP)
+            worker.execution.interrupt(attempt, Interruption.STOP)
         worker.stop()
 
-    worker.claimer._claimed = claim_then_stop  # type: ignore[assignment]
+    worker.claimer._claimed = claim_then_stop
     begun = time.monotonic()
     await asyncio.wait_for(worker.run(), 60)
     assert attempts(holdfast.url, ref.id) == [(1, "main", "released")]

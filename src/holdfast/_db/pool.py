@@ -25,6 +25,9 @@ from holdfast._sql.query import Query
 T = TypeVar("T")
 
 SIZE = 10
+LARGE = 8 * 1024
+"""Characters of parameters up to which a query is pipelined: `Pipeline.sync()` of psycopg waits for answers with the
+last of a larger one still unsent, for ever."""
 
 
 async def _prepare(connection: AsyncConnection[Any]) -> None:
@@ -96,6 +99,10 @@ class Pool:
 
 
 async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Query[Any]) -> T:
+    if sum(len(value) for value in query.parameters if isinstance(value, str)) > LARGE:
+        answer = await run(connection, query)
+        await run(connection, then)
+        return answer
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
     async with connection.pipeline() as pipeline:
         await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)

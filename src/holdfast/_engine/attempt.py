@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Mapping
-from datetime import datetime
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -126,7 +125,7 @@ class Attempt:
             # Headers can be written by anybody with SQL; a step must not fail for them.
             return {}
 
-    def next(self, outcome: Advanced, definition: Step, claimed_at: datetime, held_since: float) -> "Attempt":
+    def next(self, outcome: Advanced, definition: Step, claimed_at: float, held_since: float) -> "Attempt":
         """The attempt at the next step, after a move under which the lease was kept."""
         row = Claimed(
             self.id,

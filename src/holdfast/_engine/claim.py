@@ -27,11 +27,13 @@ log = logging.getLogger("holdfast.worker")
 
 AHEAD_SECONDS = 0.2
 LARGEST_CLAIM = 1000
+MOST_AHEAD = 2000
 MARK_SECONDS = 1.0
 MANY_UNROUTABLE = 100
 SHORTEST_SLEEP = 0.02
 
 _BEGINNING = datetime(1000, 1, 1, tzinfo=UTC)
+_ROUNDING = timedelta(milliseconds=1)
 
 
 class Pace:
@@ -55,7 +57,7 @@ class Pace:
         """How many to claim beyond the free slots."""
         # Fewer than the slots within that time means: a step takes longer than that.
         soon = self.per_second * AHEAD_SECONDS
-        return 0 if soon < slots else int(min(soon, LARGEST_CLAIM))
+        return 0 if soon < slots else int(min(soon, MOST_AHEAD))
 
 
 class Marks:
@@ -81,7 +83,7 @@ class Marks:
         """After a full batch: what was claimed before it lies behind."""
         marks = list(self._marks)
         for row in reversed(rows):
-            marks[row.priority] = row.run_at
+            marks[row.priority] = datetime.fromtimestamp(row.run_at, UTC) - _ROUNDING
         self._marks, self.set = marks, True
 
     def skip_to(self, moment: datetime) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -43,7 +44,7 @@ class Hooks:
                     moves=attempt.moves,
                     errors=attempt.errors + 1,
                     crashes=attempt.crashes,
-                    claimed_at=attempt.claimed_at,
+                    claimed_at=datetime.fromtimestamp(attempt.claimed_at, UTC),
                     error=_json(error),
                     key=attempt.key,
                 )

@@ -17,7 +17,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, assert_never
 from uuid import UUID
 
@@ -55,7 +55,7 @@ LOCK_TIMEOUT = "500ms"
 PRIORITY_SECONDS = 0.2
 
 _encode = msgspec.json.Encoder().encode
-_Times = dict[UUID, datetime | None]
+_Times = dict[UUID, float | None]
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Settler:
         lease: float,
         known: list[str],
         keeps: Callable[[], bool],
-        recorded: Callable[[Ending, datetime | None], None],
+        recorded: Callable[[Ending, float | None], None],
     ) -> None:
         self._link = link
         self._queries = queries
@@ -341,7 +341,7 @@ class Settler:
                     self._forget_keep(ending)
                     self._tell_recorded(ending, None)
 
-    def _tell_recorded(self, ending: Ending, claimed_at: datetime | None) -> None:
+    def _tell_recorded(self, ending: Ending, claimed_at: float | None) -> None:
         if ending.kept:
             self._roster.continuing -= 1
         self._roster.forget(ending.attempt)
@@ -360,7 +360,7 @@ class Settler:
         )
 
 
-def continued(ending: Ending, tasks: Tasks, claimed_at: datetime) -> Attempt:
+def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:
     """The attempt that follows a kept move."""
     assert isinstance(ending.outcome, Advanced)  # noqa: S101 - only moves are kept
     step = ending.outcome.step

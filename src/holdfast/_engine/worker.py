@@ -9,11 +9,11 @@ pass, or the death of any loop, ends it at once: a half-dead worker would keep t
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -44,6 +44,8 @@ LAST_FLUSH = 10.0
 """Seconds a stopping worker tries to record its last outcomes: it must end even when the database is away."""
 FIRST_CONTACT = 30.0
 """Seconds a starting worker waits for a database that cannot be reached."""
+UNSTARTED = 1.0
+"""Seconds that a claimed attempt waits for a slot: after that the pace was misjudged, and others may be free."""
 LAST_WORDS = 5.0
 """Seconds that interrupted steps have to clean up."""
 
@@ -252,9 +254,9 @@ class Worker:
             if healthy and not self.claimer.healthy:
                 self.claimer.wake()
             self.claimer.healthy = healthy
+            self._release_unstarted(math.inf if overdue else now() - UNSTARTED)
             if overdue:
                 # Somebody may have taken over what we hold: stop working on it; the fence decides later.
-                self._release_unstarted()
                 for attempt in list(self.roster.held.values()):
                     if attempt.handle is not None and attempt.interruption is None:
                         log.warning(
@@ -307,9 +309,11 @@ class Worker:
         if self.settler.waiting:
             log.warning("%s outcomes could not be recorded: their leases will run out", self.settler.waiting)
 
-    def _release_unstarted(self) -> None:
-        while self.roster.ready:
-            self.settler.add(self.roster.ready.popleft(), Released())
+    def _release_unstarted(self, claimed_before: float = math.inf) -> None:
+        waiting = [attempt for attempt in self.roster.ready if attempt.held_since < claimed_before]
+        for attempt in waiting:
+            self.roster.ready.remove(attempt)
+            self.settler.add(attempt, Released())
 
     async def _wait_until_done(self, limit: float, *, at_once: bool = False) -> None:
         """Waits until no step is being executed, for a limited time; a second stop ends the wait."""
@@ -397,7 +401,7 @@ class Worker:
             self.hooks.reaped(queue, task)
         self.claimer.wake()
 
-    def _on_recorded(self, ending: Ending, claimed_at: datetime | None) -> None:
+    def _on_recorded(self, ending: Ending, claimed_at: float | None) -> None:
         """What follows a recorded outcome."""
         if ending.kept and claimed_at is not None:
             attempt = continued(ending, self._tasks, claimed_at)

@@ -4,7 +4,8 @@
 -- name; `:name` is a parameter. Rules for all of them: one queue, named by equality; rows are matched with
 -- `id = ANY(…)`, never by a join, because joins flip to scans of the whole table; every write that ends an
 -- attempt is fenced by queue, id, worker and attempt, and a row that does not come back was lost.
--- Per-row values of a batch travel in one JSON object by id: `:outcomes -> id -> field`.
+-- Per-row values of a batch travel in one JSON object by id: `:outcomes -> id -> field`. Times that a worker needs
+-- for every row travel as seconds: making a datetime of each costs more than the claim itself.
 
 -- enqueue --
 -- One new task; an id that exists already is left as it is.
@@ -73,7 +74,8 @@ WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
         FOR UPDATE SKIP LOCKED
     ) AS due
     LIMIT :limit::integer))
-RETURNING t.id, t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes, t.priority, t.run_at, t.claimed_at,
+RETURNING t.id, t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes, t.priority,
+          date_part('epoch', t.run_at), date_part('epoch', t.claimed_at),
           t.key, t.headers, t.deadline
 
 -- next_due --
@@ -107,7 +109,7 @@ CROSS JOIN LATERAL (
 WHERE NOT due.kind || '.' || due.step = ANY (:known::text[])
 
 -- due --
--- Whether a task that this worker knows is due or running by anybody: tells a draining worker to go on.
+-- Whether a task that this worker knows is due and waits: tells a draining worker to go on.
 SELECT EXISTS (
     SELECT FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.run_at <= holdfast.now()
@@ -154,10 +156,10 @@ WITH moved AS (
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome)
     SELECT m.id, m.queue, m.kind, :outcomes::jsonb -> m.id::text ->> 'old_step', :outcomes::jsonb -> m.id::text -> 'old_args',
            m.moves - 1, (:outcomes::jsonb -> m.id::text -> 'attempt')::integer, :worker::uuid,
-           (:outcomes::jsonb -> m.id::text ->> 'claimed_at')::timestamptz, 'advanced'
+           to_timestamp((:outcomes::jsonb -> m.id::text -> 'claimed_at')::float8), 'advanced'
     FROM moved m
 )
-SELECT id, claimed_at FROM moved
+SELECT id, date_part('epoch', claimed_at) FROM moved
 
 -- stay --
 -- The task stays at its step: retried, snoozed and released make it ready again, failed parks it.
@@ -180,7 +182,7 @@ WITH stayed AS (
            :outcomes::jsonb -> s.id::text ->> 'outcome', :outcomes::jsonb -> s.id::text -> 'error'
     FROM stayed s
 )
-SELECT id, NULL::timestamptz FROM stayed
+SELECT id, NULL::float8 FROM stayed
 
 -- cancel --
 -- The attempt of a cancelled task ended, or the step cancelled its task: it leaves for the archive.
@@ -201,7 +203,7 @@ RETURNING id
 
 -- fences --
 -- What the rows say now: read after a write that did not come back, or whose answer was lost.
-SELECT id, state, worker_id, attempt, moves, cancel_at IS NOT NULL, claimed_at
+SELECT id, state, worker_id, attempt, moves, cancel_at IS NOT NULL, date_part('epoch', claimed_at)
 FROM holdfast.task WHERE queue = :queue::text AND id = ANY (:ids::uuid[])
 
 -- recorded --

@@ -26,8 +26,8 @@ class Claimed(NamedTuple):
     errors: int
     crashes: int
     priority: int
-    run_at: datetime
-    claimed_at: datetime
+    run_at: float
+    claimed_at: float
     key: str | None
     headers: bytes | None
     deadline: datetime | None
@@ -42,7 +42,7 @@ class Fence(NamedTuple):
     attempt: int
     moves: int
     cancelled: bool
-    claimed_at: datetime | None
+    claimed_at: float | None
 
 
 class Beaten(NamedTuple):
@@ -208,12 +208,12 @@ class Queries:
 
     # --- outcomes
 
-    def finish(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
+    def finish(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, float | None]]:
         return self._query("finish", _ids, queue=queue, worker=worker, ids=_array(ids), outcomes=_text(outcomes))
 
     def advance(
         self, queue: str, worker: UUID, ids: Ids, outcomes: bytes, *, keep: bool, lease: timedelta
-    ) -> Query[dict[UUID, datetime | None]]:
+    ) -> Query[dict[UUID, float | None]]:
         return self._query(
             "advance",
             _times,
@@ -225,10 +225,10 @@ class Queries:
             lease=lease,
         )
 
-    def stay(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
+    def stay(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, float | None]]:
         return self._query("stay", _times, queue=queue, worker=worker, ids=_array(ids), outcomes=_text(outcomes))
 
-    def cancel(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, datetime | None]]:
+    def cancel(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, float | None]]:
         return self._query("cancel", _ids, queue=queue, worker=worker, ids=_array(ids), outcomes=_text(outcomes))
 
     def skip_locked(self, query: Query[T]) -> Query[T]:
@@ -375,11 +375,11 @@ def _first_set(rows: Sequence[Row]) -> set[UUID]:
     return {row[0] for row in rows}
 
 
-def _ids(rows: Sequence[Row]) -> dict[UUID, datetime | None]:
+def _ids(rows: Sequence[Row]) -> dict[UUID, float | None]:
     return dict.fromkeys([row[0] for row in rows])
 
 
-def _times(rows: Sequence[Row]) -> dict[UUID, datetime | None]:
+def _times(rows: Sequence[Row]) -> dict[UUID, float | None]:
     return {row[0]: row[1] for row in rows}
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Generic, TypeVar
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Row = tuple[Any, ...]
 
 _HEADING = re.compile(r"^-- ([a-z_]+) --$", re.MULTILINE)
@@ -42,12 +42,12 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Query(Generic[T]):
+class Query(Generic[T_co]):
     """A statement with its parameters and the way to read its rows."""
 
     statement: Statement
     parameters: tuple[object, ...]
-    read: Callable[[Sequence[Row]], T]
+    read: Callable[[Sequence[Row]], T_co]
 
 
 def quote(identifier: str) -> str:

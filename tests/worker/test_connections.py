@@ -1,0 +1,176 @@
+"""Servers that come and go, and databases that cannot be used at all."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import App, ConfigError, Context, DatabaseUnreachable, SchemaError, embedded
+from holdfast._db.connection import conninfo, is_passing, unreachable, with_database
+from holdfast._engine import worker as engine
+from holdfast.embedded import Server
+
+from .support import attempts, running, sql, until
+
+
+@pytest.fixture
+def app(own_url: str) -> App:
+    return App(own_url)
+
+
+def worker_of(app: App, **settings: Any) -> engine.Worker:
+    chosen: dict[str, Any] = {"lease": 1.5, "poll": 0.1, "reap": 0.2, **settings}
+    return app.make_worker(**chosen)
+
+
+async def test_L5_M3_database_away_for_longer_than_a_lease(app: App, own_server: Server, own_url: str) -> None:
+    begun: list[int] = []
+    cancelled: list[int] = []
+    gate = asyncio.Event()
+
+    @app.task
+    async def long(ctx: Context) -> int:
+        begun.append(ctx.attempt)
+        try:
+            await gate.wait()
+        except asyncio.CancelledError:
+            cancelled.append(ctx.attempt)
+            raise
+        return ctx.attempt
+
+    ref = await long.enqueue()
+    worker = worker_of(app)
+    async with running(worker) as workers:
+        await until(lambda: begun, "for the step")
+        former = worker.claimer.worker_id
+        await app.close()
+        await asyncio.to_thread(own_server.stop, "immediate")
+        await until(lambda: not worker.claimer.healthy, "for a failing beat")  # it claims nothing any more
+        assert cancelled == []
+        await until(lambda: cancelled == [1], "for the handler to be told")
+        await asyncio.to_thread(own_server.restart)
+        gate.set()
+        assert await ref.result(timeout=60) == 2
+        assert not workers[0].done()
+        assert worker.claimer.worker_id != former  # a new server, a new identity
+    assert attempts(own_url, ref.id) == [(1, "main", "released"), (2, "main", "done")]
+    info = await ref.info()
+    assert (info.errors, info.crashes) == (0, 0)
+    await app.close()
+
+
+async def test_L5_an_outage_shorter_than_a_lease_is_not_noticed_by_the_step(
+    app: App, own_server: Server, own_url: str
+) -> None:
+    begun = asyncio.Event()
+    gate = asyncio.Event()
+
+    @app.task
+    async def long() -> str:
+        begun.set()
+        await gate.wait()
+        return "undisturbed"
+
+    ref = await long.enqueue()
+    async with running(worker_of(app, lease=60, beat=0.3)) as workers:
+        await asyncio.wait_for(begun.wait(), 60)
+        await app.close()
+        await asyncio.to_thread(own_server.restart, "immediate")
+        gate.set()
+        assert await ref.result(timeout=60) == "undisturbed"
+        assert not workers[0].done()
+    assert attempts(own_url, ref.id) == [(1, "main", "done")]
+    await app.close()
+
+
+async def test_W5_a_dead_first_host_of_several(own_server: Server, own_url: str) -> None:
+    url = own_url.replace("host=", "host=/nowhere,").replace("port=5432", f"port={own_server.port},{own_server.port}")
+    app = App(url)
+
+    @app.task
+    async def plain(n: int) -> int:
+        return n
+
+    async with running(worker_of(app)):
+        assert await (await plain.enqueue(3)).result(timeout=60) == 3
+    await app.close()
+
+
+@pytest.fixture
+def standby(tmp_path: Path) -> Iterator[Server]:
+    """A server that lets nobody write, as a standby does."""
+    server = embedded.start(tmp_path / "standby", durable=False)
+    sql(server.url(), "ALTER SYSTEM SET default_transaction_read_only = on")
+    sql(server.url(), "SELECT pg_reload_conf()")
+    yield server
+    embedded.reset(server.folder)
+
+
+async def test_W5_a_first_host_that_is_read_only_is_passed_over(
+    standby: Server, own_server: Server, own_url: str
+) -> None:
+    name = own_url.partition("dbname=")[2].split()[0]
+    sql(with_database(standby.url(), "template1"), "SELECT 1")
+    url = (
+        f"user=postgres dbname={name} host={standby.sockets},{own_server.sockets} port={standby.port},{own_server.port}"
+    )
+    assert "read-write" in conninfo(url, "test")
+    assert "read-write" not in conninfo(own_url, "test")
+    app = App(url.replace(f"dbname={name}", "dbname=postgres"))  # a database that both have
+
+    @app.task
+    async def plain(n: int) -> int:
+        return n
+
+    async with running(worker_of(app)):
+        assert await (await plain.enqueue(3)).result(timeout=60) == 3
+    await app.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ('could not translate host name "db" to address: Temporary failure in name resolution', True),
+        ("connection refused", True),
+        ("the database system is starting up", True),
+        ('FATAL:  password authentication failed for user "x"', False),
+        ('FATAL:  database "nope" does not exist', False),
+    ],
+)
+def test_W5_W6_which_connection_errors_pass(text: str, passes: bool) -> None:
+    assert is_passing(unreachable(Exception(text))) is passes
+
+
+async def test_W6_no_schema(own_server: Server) -> None:
+    sql(own_server.url(), "CREATE DATABASE bare TEMPLATE template0")
+    app = App(own_server.url("bare"))
+    try:
+        with pytest.raises(SchemaError, match="holdfast migrate"):
+            await worker_of(app).run()
+        with pytest.raises(SchemaError, match="holdfast migrate"):
+            await app.stop_workers()
+    finally:
+        await app.close()
+        sql(own_server.url(), "DROP DATABASE bare WITH (FORCE)")
+
+
+async def test_W6_newer_schema(app: App, own_url: str) -> None:
+    sql(own_url, "INSERT INTO holdfast.migration (version, name, objects) VALUES (99, 'later', '{}')")
+    with pytest.raises(SchemaError, match="99"):
+        await worker_of(app).run()
+
+
+async def test_W6_wrong_database_and_wrong_url(own_server: Server) -> None:
+    with pytest.raises(DatabaseUnreachable, match="does not exist"):
+        await worker_of(App(own_server.url("nowhere"))).run()
+    with pytest.raises(ConfigError, match="not a PostgreSQL URL"):
+        await worker_of(App("mysql:/what")).run()
+
+
+async def test_W6_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "FIRST_CONTACT", 0.1)
+    with pytest.raises(DatabaseUnreachable, match="Is the server running") as caught:
+        await worker_of(App("postgresql://ann:secret@127.0.0.1:1/x")).run()
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,90 @@
+"""Processes that half live: a dead loop under a live beat, forked children, skewed clocks."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import App
+from holdfast._engine.lease import EXIT_WEDGED
+
+from . import crew as crew_module
+from .crew import fork, nap, wedge
+from .support import TESTS, Crew, attempts, crew, read_lines, row, sql, until
+
+
+@pytest.fixture
+def app(own_url: str) -> App:
+    crew_module.app._url, crew_module.app._database = own_url, None
+    return crew_module.app
+
+
+async def test_M19_X7_a_worker_whose_loop_is_dead_ends_and_its_task_is_taken_over(
+    app: App, own_url: str, log: Path
+) -> None:
+    ref = await app.enqueue(wedge.bind(600), headers={"log": str(log)})
+    quick = {"lease": 1.5, "reap": 0.3}
+    with crew(own_url, log, 1, **quick, wedged_after=2) as members:
+        await until(lambda: read_lines(log), "for the step")
+        members.append(Crew(own_url, log, quick))
+        assert await members[0].ended() == EXIT_WEDGED
+        assert await ref.result(timeout=60) == "free"
+    assert attempts(own_url, ref.id) == [(1, "main", "lost"), (2, "main", "done")]
+    await app.close()
+
+
+async def test_M19_X7_a_forked_child_does_not_go_on_as_its_parents_worker(app: App, own_url: str, log: Path) -> None:
+    ref = await app.enqueue(fork.bind(), headers={"log": str(log)})
+    with crew(own_url, log, 1, lease=3, link_timeout=2) as [member]:
+        # The parent's answer is recorded; the child in its loop records nothing and ends.
+        child = await ref.result(timeout=60)
+        assert child != 0
+        await until(lambda: not _alive(child), "for the child to end")
+        again = await app.enqueue(nap.bind(0), headers={"log": str(log)})
+        assert await again.result(timeout=60) == "rested"
+        assert member.process.poll() is None
+    assert attempts(own_url, ref.id) == [(1, "main", "done")]
+    assert sql(own_url, "SELECT count(DISTINCT pid) FROM holdfast.worker") == [(1,)]
+    await app.close()
+
+
+def test_M19_a_forked_child_has_connections_of_its_own(app: App, own_url: str, log: Path) -> None:
+    first = app.sync.enqueue(nap.bind(0), headers={"log": str(log)})
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            app.sync.enqueue(nap.bind(1), headers={"log": str(log)})
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert app.sync.info(first.id).state == "ready"
+    app.sync.enqueue(nap.bind(2), headers={"log": str(log)})
+    assert sql(own_url, "SELECT count(*) FROM holdfast.task") == [(3,)]
+    app.sync.close()
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="the program faketime is not installed")
+@pytest.mark.parametrize("skew", ["+1h", "-1h"])
+async def test_L11_a_workers_clock_may_be_wrong(app: App, own_url: str, log: Path, skew: str) -> None:
+    due = await app.enqueue(nap.bind(3), headers={"log": str(log)})
+    later = await app.enqueue(nap.bind(0), headers={"log": str(log)}, delay="30m")
+    command = ["faketime", "-f", skew, sys.executable, "-m", "worker.crew", own_url, str(log), '{"lease": 1.5}']
+    with subprocess.Popen(command, cwd=TESTS, env={**os.environ, "PYTHONPATH": str(TESTS)}) as process:
+        with crew(own_url, log, 1, lease=1.5, reap=0.2):
+            assert await due.result(timeout=60) == "rested"
+        process.kill()
+    assert attempts(own_url, due.id) == [(1, "main", "done")]
+    assert row(own_url, later.id)["attempt"] == 0
+    await app.close()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
