@@ -119,26 +119,24 @@ class Db:
 
     # --- outcomes, as queries
 
-    def finish(self, worker: UUID, tasks: Sequence[Claimed], **values: Any) -> Query[dict[UUID, datetime | None]]:
+    def finish(self, worker: UUID, tasks: Sequence[Claimed], **values: Any) -> Query[dict[UUID, float | None]]:
         return self.queries.finish("default", worker, ids(tasks), outcomes(tasks, **values))
 
     def advance(
         self, worker: UUID, tasks: Sequence[Claimed], *, keep: bool = False, step: str = "SayHello", **values: Any
-    ) -> Query[dict[UUID, datetime | None]]:
+    ) -> Query[dict[UUID, float | None]]:
         chosen = outcomes(tasks, **{"step": step, "args": {"next": True}, **values}, old=True)
         return self.queries.advance("default", worker, ids(tasks), chosen, keep=keep, lease=LEASE)
 
     def stay(
         self, worker: UUID, tasks: Sequence[Claimed], outcome: str, **values: Any
-    ) -> Query[dict[UUID, datetime | None]]:
+    ) -> Query[dict[UUID, float | None]]:
         return self.queries.stay("default", worker, ids(tasks), outcomes(tasks, outcome=outcome, **values))
 
-    def end_cancelled(
-        self, worker: UUID, tasks: Sequence[Claimed], **values: Any
-    ) -> Query[dict[UUID, datetime | None]]:
+    def end_cancelled(self, worker: UUID, tasks: Sequence[Claimed], **values: Any) -> Query[dict[UUID, float | None]]:
         return self.queries.cancel("default", worker, ids(tasks), outcomes(tasks, **values))
 
-    def settling(self, worker: UUID, tasks: Sequence[Claimed]) -> dict[str, Query[dict[UUID, datetime | None]]]:
+    def settling(self, worker: UUID, tasks: Sequence[Claimed]) -> dict[str, Query[dict[UUID, float | None]]]:
         """Every write that ends an attempt, by name."""
         return {
             "finish": self.finish(worker, tasks),

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import psycopg
@@ -129,6 +129,18 @@ def test_M12_a_mark_hides_what_lies_before_it_and_only_there(db: Db, worker: UUI
     marks[1] = NOW - timedelta(minutes=1)
     assert set(ids(db.claim(worker, 10, marks=marks))) == {at_mark, elsewhere}
     assert ids(db.claim(worker, 10)) == [old], "a full scan finds everything"
+
+
+def test_M12_a_mark_learned_from_a_claim_does_not_hide_its_own_instant(db: Db, worker: UUID) -> None:
+    """Times come back as seconds: they must name the same microsecond when they return as a mark."""
+    for micro in range(0, 1_000_000, 24_691):
+        at = NOW - timedelta(days=400) + timedelta(microseconds=micro)
+        db.enqueue(at=at)
+        db.enqueue(at=at)
+    while first := db.claim(worker):
+        mark = datetime.fromtimestamp(first[0].run_at, UTC)
+        assert len(db.claim(worker, marks=[mark] * 10)) == 1, first[0].run_at
+        assert mark == db.task(first[0].id)["run_at"]
 
 
 def test_M12_released_rows_keep_their_place(db: Db, worker: UUID) -> None:

@@ -40,17 +40,14 @@ class Reaper:
         self._interval = interval
         self._reaped = reaped
         self._partitioned = float("-inf")
+        self._heard = now()
 
     async def run(self) -> None:
         """Reaps for ever; survives every passing error."""
         failing = False
+        self._heard = now()
         while True:
-            pause = self._interval * random.uniform(0.7, 1.3)  # noqa: S311
-            begun = now()
-            await asyncio.sleep(pause)
-            if now() - begun - pause > self._lease / 3:
-                # We were stopped, or asleep with the machine: others may have been too, and need time to renew.
-                await self._link.close()
+            await asyncio.sleep(self._interval * random.uniform(0.7, 1.3))  # noqa: S311
             try:
                 await self.reap_if_allowed()
                 await self._make_partitions()
@@ -63,6 +60,8 @@ class Reaper:
 
     async def reap_if_allowed(self) -> None:
         await self._link.run(self._queries.server())
+        if await self._was_silent():
+            return
         since = self._link.contact_since
         if since is not None and time.monotonic() - since >= self._lease:
             await self.reap()
@@ -73,8 +72,9 @@ class Reaper:
             full = True
             while full:
                 reaped = await self._link.run(self._queries.reap(queue, BATCH))
+                silent = await self._was_silent()
                 cancelled = await self._link.run(self._queries.reap_cancelled(queue, BATCH))
-                full = len(reaped) >= BATCH or len(cancelled) >= BATCH
+                full = not silent and (len(reaped) >= BATCH or len(cancelled) >= BATCH)
                 for task in reaped:
                     log.warning(
                         "%s.%s lost its worker in attempt %s (crash %s): it is %s",
@@ -87,6 +87,14 @@ class Reaper:
                     )
                 if reaped:
                     self._reaped(queue, reaped)
+
+    async def _was_silent(self) -> bool:
+        """Whether we were stopped, or asleep with the machine: others may have been too, so contact begins anew."""
+        before, self._heard = self._heard, now()
+        silent = self._heard - before > 1.3 * self._interval + self._lease / 3
+        if silent:
+            await self._link.close()
+        return silent
 
     async def _make_partitions(self) -> None:
         if time.monotonic() - self._partitioned > PARTITIONS_EVERY:
