@@ -128,7 +128,7 @@ async def test_M4_a_claim_whose_answer_was_lost_comes_back_uncharged(holdfast: H
 @EXECUTED
 @pytest.mark.parametrize("times", [1, 3])
 async def test_M6_a_finish_whose_answer_was_lost_is_recorded_once(
-    holdfast: Harness, executed: bool, times: int
+    holdfast: Harness, executed: bool, times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = holdfast.worker(lease=60)
     faults = Faults(worker._links["settle"], "finish", executed=executed, times=times)
@@ -138,6 +138,7 @@ async def test_M6_a_finish_whose_answer_was_lost_is_recorded_once(
         await until(lambda: not worker.roster.held, "for the worker to know")
     assert faults.met >= 1
     assert sum(ran.values()) == 5
+    assert "was lost before" not in caplog.text  # the worker knows that its outcome was recorded
     for ref in refs:
         assert attempts(holdfast.url, ref.id) == [(1, "main", "done")]
 

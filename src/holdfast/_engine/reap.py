@@ -74,7 +74,7 @@ class Reaper:
                 reaped = await self._link.run(self._queries.reap(queue, BATCH))
                 silent = await self._was_silent()
                 cancelled = await self._link.run(self._queries.reap_cancelled(queue, BATCH))
-                full = not silent and (len(reaped) >= BATCH or len(cancelled) >= BATCH)
+                full = len(reaped) >= BATCH or len(cancelled) >= BATCH
                 for task in reaped:
                     log.warning(
                         "%s.%s lost its worker in attempt %s (crash %s): it is %s",
@@ -87,6 +87,8 @@ class Reaper:
                     )
                 if reaped:
                     self._reaped(queue, reaped)
+                if silent:
+                    return
 
     async def _was_silent(self) -> bool:
         """Whether we were stopped, or asleep with the machine: others may have been too, so contact begins anew."""
