@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import logging
 import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -33,6 +34,8 @@ from holdfast._sql.queries import queries
 from holdfast._sql.query import Query
 from holdfast.errors import DatabaseUnreachable, DeclarationError, ResultTimeout, TaskNotFound, WrongState
 from holdfast.sync import SyncApp
+
+log = logging.getLogger("holdfast.worker")
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -238,7 +241,9 @@ class App(Tasks):
             await asyncio.wait([running, starting], return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 running.result()
+            running.add_done_callback(_tell_early_end)
             yield
+            running.remove_done_callback(_tell_early_end)
         finally:
             starting.cancel()
             made.stop()
@@ -289,6 +294,12 @@ class App(Tasks):
             tracker=self,
             decode_result=request.decode_result,
         )
+
+
+def _tell_early_end(running: "asyncio.Task[None]") -> None:
+    """A worker beside other code ended by itself: say so now, not only when that code ends."""
+    if not running.cancelled():
+        log.critical("the worker has ended by itself; nothing is executed here any more", exc_info=running.exception())
 
 
 def package_version() -> str:

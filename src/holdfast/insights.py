@@ -211,4 +211,10 @@ def _change(row: Row) -> ChangeInfo:
 
 
 def _json(text: bytes | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        # Written by SQL: too deep, or with numbers beyond all bounds. Shown as it is.
+        return {"unreadable": text[:1000].decode("utf-8", "replace")}

@@ -8,7 +8,8 @@ a statement may be sent twice.
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -237,6 +238,18 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
         case "42501":
             return SchemaError(f"this database role may not do that: {text}")
     return None
+
+
+@contextmanager
+def explaining(schema: str) -> Iterator[None]:
+    """Raises the driver's errors in our words, where there are some."""
+    try:
+        yield
+    except Exception as error:
+        ours = explained(error, schema)
+        if ours is None or ours is error:
+            raise
+        raise ours from error
 
 
 # Links ----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from holdfast._db.config import check_schema
-from holdfast._db.connection import connect, explained
+from holdfast._db.connection import connect, explaining
 from holdfast._sql.query import for_schema, quote, statements
 from holdfast.errors import SchemaError
 
@@ -95,11 +95,10 @@ async def status(url: str, schema: str = "holdfast") -> Status:
     """The version of a schema, what this code expects, and what was changed by hand."""
     connection = await connect(url, "holdfast migrate")
     try:
-        async with connection.transaction():
-            await connection.execute(_NO_SEARCH_PATH)
-            return await _status(connection, check_schema(schema))
-    except psycopg.Error as error:
-        raise explained(error, schema) or error from None
+        with explaining(schema):
+            async with connection.transaction():
+                await connection.execute(_NO_SEARCH_PATH)
+                return await _status(connection, check_schema(schema))
     finally:
         await connection.close()
 

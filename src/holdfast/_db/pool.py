@@ -15,7 +15,7 @@ from holdfast._db.connection import (
     connect,
     connect_sync,
     conninfo,
-    explained,
+    explaining,
     run,
     run_sync,
 )
@@ -46,21 +46,19 @@ class Pool:
 
     async def run(self, query: Query[T], then: Query[Any] | None = None) -> T:
         """Runs a query, and after its commit another one, in the same round trip."""
-        try:
+        with explaining(self._schema):
             pool = self._pool or await self._open()
             async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
                 if then is None:
                     return await run(connection, query)
                 return await _run_then(connection, query, then)
-        except Exception as error:
-            raise explained(error, self._schema) or error from error
 
     async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any]) -> T | None:
         """Follows a plan whose answer was lost before; None if it turns out that its task has run and ended meanwhile.
 
         The look for that comes second, in the same transaction: asked first, it could miss what commits in between.
         """
-        try:
+        with explaining(self._schema):
             pool = self._pool or await self._open()
             await pool.check()
             answer: T | None = None
@@ -72,8 +70,6 @@ class Pool:
                         raise Rollback(transaction)
                 await run(connection, then)
             return answer
-        except Exception as error:
-            raise explained(error, self._schema) or error from error
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -124,15 +120,13 @@ class SyncPool:
 
     def run(self, query: Query[T], then: Query[Any] | None = None) -> T:
         """Runs a query, and after its commit another one."""
-        try:
+        with explaining(self._schema):
             pool = self._pool or self._open()
             with pool.connection(CALL_TIMEOUT) as connection:
                 answer = run_sync(connection, query)
                 if then is not None:
                     run_sync(connection, then)
                 return answer
-        except Exception as error:
-            raise explained(error, self._schema) or error from error
 
     def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -141,7 +135,7 @@ class SyncPool:
 
     def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any]) -> T | None:
         """As `Pool.again`, blocking."""
-        try:
+        with explaining(self._schema):
             pool = self._pool or self._open()
             pool.check()
             answer: T | None = None
@@ -153,8 +147,6 @@ class SyncPool:
                         raise Rollback(transaction)
                 run_sync(connection, then)
             return answer
-        except Exception as error:
-            raise explained(error, self._schema) or error from error
 
     def _open(self) -> ConnectionPool[Connection[Any]]:
         connect_sync(self._url).close()

@@ -210,6 +210,13 @@ class Roster:
         else:
             self.ready.appendleft(attempt)
 
+    def take_unstarted(self, claimed_before: float) -> list[Attempt]:
+        """Takes out those that wait for a slot and were claimed before a time."""
+        taken = [attempt for attempt in self.ready if attempt.held_since < claimed_before]
+        if taken:
+            self.ready = deque(attempt for attempt in self.ready if attempt.held_since >= claimed_before)
+        return taken
+
     def forget(self, attempt: Attempt) -> None:
         """This attempt is over; a later one of the same task is another matter."""
         if self.holds(attempt):

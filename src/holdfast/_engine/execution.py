@@ -7,6 +7,7 @@ The event loop runs `async def` steps, threads run `def` steps, child processes 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
@@ -91,8 +92,7 @@ class Execution:
             self._freed(attempt)
 
     async def _in_process(self, attempt: Attempt, step: Step) -> Any:
-        async with _limit(step):
-            return await self._processes.run(step, attempt)
+        return await self._processes.run(step, attempt, _limit(step))
 
     def _ended_by(self, attempt: Attempt, step: Step, error: BaseException) -> Outcome | None:
         """What an exception means: an interruption by us, or the step's own doing."""
@@ -156,7 +156,7 @@ async def _on_loop(step: Step, value: Any, context: Context) -> Any:
         return await step.call(value, context)
 
 
-class _limit:  # noqa: N801 - reads as a word where it is used
+class _limit(AbstractAsyncContextManager[None]):  # noqa: N801 - reads as a word where it is used
     """`asyncio.timeout` for a step, with a message that says which limit was passed."""
 
     def __init__(self, step: Step) -> None:

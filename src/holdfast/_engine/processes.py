@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import AbstractAsyncContextManager
 from functools import reduce
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -44,6 +45,7 @@ class _Child:
         )
         self.process.start()
         theirs.close()
+        self.loaded: set[str] = set()
 
     def ask(self, request: dict[str, Any]) -> tuple[bool, Any]:
         try:
@@ -68,13 +70,13 @@ class Processes:
         self._all: set[_Child] = set()
         self._threads = Threads()
 
-    async def run(self, step: Step, attempt: Attempt) -> Any:
-        """Runs an attempt in a child; cancelling this kills the child."""
+    async def run(self, step: Step, attempt: Attempt, limit: AbstractAsyncContextManager[None]) -> Any:
+        """Runs an attempt in a child; cancelling this kills the child. `limit` begins when the code is loaded there."""
         child = self._idle.pop() if self._idle else await self._start()
         self._all.add(child)
+        place = {"module": step.module, "qualname": step.qualname}
         request = {
-            "module": step.module,
-            "qualname": step.qualname,
+            **place,
             "args": step.current_args(attempt.args),
             "context": {
                 "id": attempt.id,
@@ -91,7 +93,11 @@ class Processes:
             },
         }
         try:
-            ok, answer = await outcome_of(self._threads.run(lambda: child.ask(request)))
+            if step.module not in child.loaded:
+                await outcome_of(self._threads.run(lambda: child.ask(place)))
+                child.loaded.add(step.module)
+            async with limit:
+                ok, answer = await outcome_of(self._threads.run(lambda: child.ask(request)))
         except BaseException:
             self._all.discard(child)
             child.kill()
@@ -153,6 +159,8 @@ def serve(pipe: "Connection[Any, Any]", parent: int) -> None:
 def _run(request: dict[str, Any]) -> tuple[bool, Any]:
     try:
         step = _find(request["module"], request["qualname"])
+        if "args" not in request:
+            return True, None  # it was only to be loaded
         context = Context(**request["context"], resources={}, signals=_NoSignals())
         current_context.set(context)
         return True, step.call(step.decode(request["args"]), context)

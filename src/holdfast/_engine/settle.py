@@ -161,10 +161,14 @@ class Settler:
         await self._look_for_higher(batch)
         groups = self._groups(batch)
         writes = [self._write(*group) for group in groups]
+        missing: list[Ending] = []
         try:
             answers: list[_Times] = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
         except LockNotAvailable:
-            answers = [(await self._link.transact([self._queries.skip_locked(write)]))[0] for write in writes]
+            answers = []
+            for group, write in zip(groups, writes, strict=True):
+                (answer,) = await self._link.transact([self._queries.skip_locked(write)])
+                missing += self._take_in(group[-1], answer)
         except Exception as error:
             if is_missing_partition(error):
                 await self._link.run(self._queries.ensure_partitions())
@@ -174,18 +178,23 @@ class Settler:
                 raise
             await self._flush_halves(batch, error)
             return
-        missing: list[Ending] = []
-        for (_, _, _, endings), answer in zip(groups, answers, strict=True):
-            complete = len(answer) == len(endings)
-            for ending in endings:
-                if complete and not ending.kept:
-                    self._tell_recorded(ending, None)
-                elif ending.attempt.id in answer:
-                    self._tell_recorded(ending, answer[ending.attempt.id])
-                else:
-                    missing.append(ending)
+        for group, answer in zip(groups, answers, strict=False):
+            missing += self._take_in(group[-1], answer)
         if missing:
             await self._look_after(missing)
+
+    def _take_in(self, endings: list[Ending], answer: _Times) -> list[Ending]:
+        """Tells of the endings that were recorded, and gives those that were not."""
+        missing: list[Ending] = []
+        complete = len(answer) == len(endings)
+        for ending in endings:
+            if complete and not ending.kept:
+                self._tell_recorded(ending, None)
+            elif ending.attempt.id in answer:
+                self._tell_recorded(ending, answer[ending.attempt.id])
+            else:
+                missing.append(ending)
+        return missing
 
     async def _flush_halves(self, batch: list[Ending], error: Exception) -> None:
         if len(batch) > 1:

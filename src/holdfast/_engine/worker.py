@@ -10,40 +10,31 @@ pass, or the death of any loop, ends it at once: a half-dead worker would keep t
 import asyncio
 import logging
 import math
-import os
-import socket
-from collections.abc import Callable
 from contextlib import suppress
 from uuid import UUID
 
-import msgspec
-
-from holdfast._db.connection import Link, explained, is_passing
+from holdfast._db.connection import Link, explaining
 from holdfast._db.listen import Listener
-from holdfast._db.migrate import check_version
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer, Known
 from holdfast._engine.execution import Execution, fields
 from holdfast._engine.hooks import Hooks
 from holdfast._engine.lease import Beat, BeatReport
+from holdfast._engine.presence import Presence
 from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Ending, Settler, continued
-from holdfast._model.graph import edges
 from holdfast._model.outcome import Cancelled, Failed, Finished, Released
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Reaped
 from holdfast._sql.queries import queries as queries_of
-from holdfast._sql.query import Query
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import HoldfastError
 
 log = logging.getLogger("holdfast.worker")
 
 LAST_FLUSH = 10.0
 """Seconds a stopping worker tries to record its last outcomes: it must end even when the database is away."""
-FIRST_CONTACT = 30.0
-"""Seconds a starting worker waits for a database that cannot be reached."""
 UNSTARTED = 1.0
 """Seconds that a claimed attempt waits for a slot: after that the pace was misjudged, and others may be free."""
 LAST_WORDS = 5.0
@@ -60,12 +51,9 @@ class Worker:
         self._url = url
         self._settings = settings
         self._queries = queries_of(schema)
-        self._schema = schema
-        self._version = version
         self._flag = StopFlag()
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
-        self._identities: list[UUID] = []
         self._vanished: BaseException | None = None
         self.started = asyncio.Event()
         self.roster = Roster(settings.concurrency)
@@ -76,6 +64,9 @@ class Worker:
         self._links = {name: link(name) for name in ("claim", "settle", "reap")}
         known = Known.of(tasks)
         self._known = known
+        self.presence = Presence(
+            self._links["reap"], self._queries, tasks, settings, steps=known.steps, version=version, stop=self.stop
+        )
         self.claimer = Claimer(
             self._links["claim"],
             self._queries,
@@ -85,7 +76,7 @@ class Worker:
             lease=settings.lease,
             poll=settings.poll,
             claimed=self._on_claimed,
-            identify=self._introduce,
+            identify=self.presence.introduce,
         )
         self.settler = Settler(
             self._links["settle"],
@@ -112,7 +103,10 @@ class Worker:
 
     async def run(self, *, until_idle: bool = False) -> None:
         """Works until stopped; with `until_idle`, until nothing that this worker knows is due."""
-        self._refuse_unsupported()
+        with explaining(self._queries.schema):
+            await self._run(until_idle)
+
+    async def _run(self, until_idle: bool) -> None:
         resources = Resources()
         opened = await resources.open(self._tasks)
         self.execution = Execution(self._tasks, opened, self._slot_freed)
@@ -127,7 +121,7 @@ class Worker:
         )
         loops: list[asyncio.Task[None]] = []
         try:
-            await self._first_contact()
+            await self.presence.first_contact(self._stop)
             if self._stop.is_set():
                 return
             self.beat.start()
@@ -146,8 +140,6 @@ class Worker:
             if self._vanished is not None:
                 raise self._vanished
             await self._wind_down(claiming)
-        except Exception as error:
-            raise explained(error, self._schema) or error from error
         finally:
             self._flag.stopping = True
             for loop in loops:
@@ -179,60 +171,6 @@ class Worker:
         """Ends the worker as kill -9 would: nothing is recorded or released any more. For tests."""
         self._vanished = cause
         self._stop.set()
-
-    async def _first_contact(self) -> None:
-        """Fails clearly if the database cannot be used: at once if waiting would not help, else after a while."""
-        until = now() + FIRST_CONTACT
-        waited = False
-        while not self._stop.is_set():
-            try:
-                check_version(await self._links["settle"].run(self._queries.schema_version()), self._schema)
-                await self._links["settle"].run(self._queries.ensure_partitions())
-                for name in {kind for kind, _ in self._tasks._steps}:
-                    await self._declare(name)
-                return
-            except Exception as error:
-                if not is_passing(error) or now() > until:
-                    raise
-                log.log(logging.DEBUG if waited else logging.WARNING, "waiting for the database: %s", error)
-                waited = True
-                await asyncio.sleep(0.5)
-
-    async def _declare(self, name: str) -> None:
-        kind = self._tasks._kinds.get(name)
-        steps = {s.name: s for (k, _), s in self._tasks._steps.items() if k == name and s.kind == name}
-        if kind is None or not steps:
-            return  # an old name
-        graph = {step: sorted({e.step for e in followers}) for step, followers in edges(self._tasks, name).items()}
-        first = next(iter(steps.values()))
-        await self._links["settle"].run(
-            self._queries.declare_kind(
-                name, first.queue, first.priority, first.name if len(steps) == 1 else None, msgspec.json.encode(graph)
-            )
-        )
-
-    async def _introduce(self, worker_id: UUID) -> None:
-        """Writes the worker's row; again under a new identity when the server changed."""
-        link = self._links["claim"]
-        for former in self._identities:
-            await link.run(self._queries.stopped(former))
-        host = socket.gethostname()
-        await link.run(
-            self._queries.register(
-                worker_id,
-                name=self._settings.name or f"{host}:{os.getpid()}",
-                host=host,
-                pid=os.getpid(),
-                version=self._version,
-                queues=list(self._settings.queues),
-                steps=self._known.steps,
-                slots=self._settings.concurrency,
-            )
-        )
-        self._identities.append(worker_id)
-        log.info(
-            "worker %s serves %s with %s slots", worker_id, ", ".join(self._settings.queues), self._settings.concurrency
-        )
 
     async def _until_stop_or_death(self, loops: list[asyncio.Task[None]]) -> None:
         stop = asyncio.create_task(self._stop.wait())
@@ -284,7 +222,7 @@ class Worker:
         self._flag.stopping = True
         self.claimer.stopping = True
         self.claimer.wake()
-        telling = asyncio.create_task(self._tell(self._queries.stopping))
+        telling = asyncio.create_task(self.presence.stopping())
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
                 await claiming
@@ -304,15 +242,13 @@ class Worker:
                 await self.settler.settled()
                 await self.hooks.finish()
                 await telling
-                await self._tell(self._queries.stopped)
+                await self.presence.stopped()
         telling.cancel()
         if self.settler.waiting:
             log.warning("%s outcomes could not be recorded: their leases will run out", self.settler.waiting)
 
     def _release_unstarted(self, claimed_before: float = math.inf) -> None:
-        waiting = [attempt for attempt in self.roster.ready if attempt.held_since < claimed_before]
-        for attempt in waiting:
-            self.roster.ready.remove(attempt)
+        for attempt in self.roster.take_unstarted(claimed_before):
             self.settler.add(attempt, Released())
 
     async def _wait_until_done(self, limit: float, *, at_once: bool = False) -> None:
@@ -324,12 +260,6 @@ class Worker:
                         return
                     await asyncio.sleep(0.01)
                     self._release_unstarted()
-
-    async def _tell(self, query: Callable[[UUID], Query[None]]) -> None:
-        """Says something about this worker; information only, so trouble is passed over."""
-        for identity in self._identities[-1:]:
-            with suppress(Exception):
-                await self._links["reap"].run(query(identity))
 
     # --- executing
 
@@ -462,16 +392,8 @@ class Worker:
                 if attempt is not None:
                     self._cancel(attempt)
         elif word == "stop":
-            asyncio.get_running_loop().create_task(self._look_whether_to_stop())
+            self._looking = asyncio.get_running_loop().create_task(self._look_whether_to_stop())
 
     async def _look_whether_to_stop(self) -> None:
-        with suppress(Exception):
-            if await self._links["reap"].run(self._queries.seen(self.claimer.worker_id, self.roster.stuck)):
-                self._on_beat(BeatReport(stop_requested=True))
-
-    def _refuse_unsupported(self) -> None:
-        for step in self._tasks._steps.values():
-            if step.transactional:
-                raise ConfigError(
-                    f"{step.kind}.{step.name}: transactional=True is not supported by this version of Holdfast"
-                )
+        if await self.presence.asked_to_stop(self.roster.stuck):
+            self._on_beat(BeatReport(stop_requested=True))

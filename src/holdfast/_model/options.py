@@ -138,10 +138,10 @@ def _flag(name: str) -> Callable[[object], bool]:
     return check
 
 
-def _at_least(name: str, least: int) -> Callable[[object], int]:
+def _at_least(name: str, least: int, most: int = 2**31 - 1) -> Callable[[object], int]:
     def check(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
-            raise ConfigError(f"{name}={value!r}: it must be an int of at least {least}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ConfigError(f"{name}={value!r}: it must be an int from {least} to {most}")
         return value
 
     return check
@@ -155,6 +155,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "executor": _one_of("executor", "auto", "thread", "process"),
     "transactional": _flag("transactional"),
     "on_lost": _one_of("on_lost", "retry", "fail"),
-    "max_crashes": _at_least("max_crashes", 0),
+    "max_crashes": _at_least("max_crashes", 0, 30_000),
     "max_moves": _at_least("max_moves", 1),
 }

@@ -5,7 +5,8 @@
 -- `id = ANY(…)`, never by a join, because joins flip to scans of the whole table; every write that ends an
 -- attempt is fenced by queue, id, worker and attempt, and a row that does not come back was lost.
 -- Per-row values of a batch travel in one JSON object by id: `:outcomes -> id -> field`. Times that a worker needs
--- for every row travel as seconds: making a datetime of each costs more than the claim itself.
+-- for every row travel as seconds: making a datetime of each costs more than the claim itself. Counters stop at
+-- their largest value, so that a number written by hand cannot end every worker.
 
 -- enqueue --
 -- One new task; an id that exists already is left as it is.
@@ -58,7 +59,7 @@ WHERE EXISTS (SELECT FROM holdfast.worker w WHERE w.idle AND w.stopped_at IS NUL
 -- Leases due tasks to a worker, by priority, then run_at. The LATERAL enters the index once per priority;
 -- a mark per priority skips the dead and unclaimable entries in front. Only steps the worker knows.
 UPDATE holdfast.task t
-SET state = 'running', worker_id = :worker::uuid, attempt = t.attempt + 1,
+SET state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 2147483646) + 1,
     claimed_at = holdfast.now(), lease_expires_at = holdfast.now() + :lease::interval,
     max_crashes = coalesce((:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, 3)
 WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
@@ -141,8 +142,8 @@ WITH moved AS (
         run_at = coalesce((:outcomes::jsonb -> t.id::text ->> 'at')::timestamptz,
                           holdfast.now() + (:outcomes::jsonb -> t.id::text ->> 'delay')::interval,
                           holdfast.now()),
-        moves = t.moves + 1, errors = 0, crashes = 0, error = NULL,
-        attempt = t.attempt + (:keep::boolean)::integer,
+        moves = least(t.moves, 2147483646) + 1, errors = 0, crashes = 0, error = NULL,
+        attempt = least(t.attempt, 2147483646) + (:keep::boolean)::integer,
         state = CASE WHEN :keep::boolean THEN 'running' ELSE 'ready' END,
         worker_id = CASE WHEN :keep::boolean THEN t.worker_id END,
         lease_expires_at = CASE WHEN :keep::boolean THEN holdfast.now() + :lease::interval END,
@@ -169,7 +170,7 @@ WITH stayed AS (
         run_at = coalesce((:outcomes::jsonb -> t.id::text ->> 'at')::timestamptz,
                           holdfast.now() + (:outcomes::jsonb -> t.id::text ->> 'delay')::interval,
                           t.run_at),
-        errors = t.errors + coalesce((:outcomes::jsonb -> t.id::text -> 'errors')::integer, 0),
+        errors = least(t.errors, 2147483646) + coalesce((:outcomes::jsonb -> t.id::text -> 'errors')::integer, 0),
         error = coalesce(:outcomes::jsonb -> t.id::text -> 'error', t.error),
         worker_id = NULL, lease_expires_at = NULL
     WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
@@ -248,7 +249,7 @@ SET state = CASE WHEN t.max_crashes = 0 OR t.crashes >= t.max_crashes AND t.id =
             'type', 'WorkerLost', 'message',
             format('its worker was lost %s times at this step (max_crashes=%s): it may be what kills the workers', t.crashes + 1, t.max_crashes))
         ELSE t.error END,
-    crashes = t.crashes + (t.id = ANY (ARRAY(SELECT e.id FROM expired e WHERE e.crashed)))::integer::smallint,
+    crashes = least(t.crashes, 32766) + (t.id = ANY (ARRAY(SELECT e.id FROM expired e WHERE e.crashed)))::integer::smallint,
     worker_id = NULL, lease_expires_at = NULL
 WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(SELECT e.id FROM expired e))
 RETURNING t.id, t.kind, t.step, t.state, t.attempt, t.crashes

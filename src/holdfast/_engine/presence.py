@@ -1,0 +1,130 @@
+"""What a worker tells the database about itself: information for people and wake-ups, never the proof of a lease."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import UUID
+
+import msgspec
+
+from holdfast._db.connection import Link, is_passing
+from holdfast._db.migrate import check_version
+from holdfast._engine.attempt import now
+from holdfast._engine.settings import WorkerSettings
+from holdfast._model.graph import edges
+from holdfast._model.tasks import Tasks
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+from holdfast.errors import ConfigError
+
+log = logging.getLogger("holdfast.worker")
+
+FIRST_CONTACT = 30.0
+"""Seconds a starting worker waits for a database that cannot be reached."""
+
+
+class Presence:
+    """The worker's row, and the kinds it declares."""
+
+    def __init__(
+        self,
+        link: Link,
+        queries: Queries,
+        tasks: Tasks,
+        settings: WorkerSettings,
+        *,
+        steps: list[str],
+        version: str,
+        stop: Callable[[], None],
+    ) -> None:
+        self._link = link
+        self._queries = queries
+        self._tasks = tasks
+        self._settings = settings
+        self._steps = steps
+        self._version = version
+        self._stop = stop
+        self._identity: UUID | None = None
+
+    async def first_contact(self, stop: asyncio.Event) -> None:
+        """Fails clearly if the database cannot be used: at once if waiting would not help, else after a while."""
+        self._refuse_unsupported()
+        until = now() + FIRST_CONTACT
+        waited = False
+        while not stop.is_set():
+            try:
+                check_version(await self._link.run(self._queries.schema_version()), self._queries.schema)
+                await self._link.run(self._queries.ensure_partitions())
+                for name in self._tasks._kinds:
+                    await self._declare(name)
+                return
+            except Exception as error:
+                if not is_passing(error) or now() > until:
+                    raise
+                log.log(logging.DEBUG if waited else logging.WARNING, "waiting for the database: %s", error)
+                waited = True
+                await asyncio.sleep(0.5)
+
+    async def introduce(self, worker_id: UUID) -> None:
+        """Writes the worker's row; again under a new identity when the server changed."""
+        if self._identity is not None:
+            # Whoever asked the old identity to stop meant this process.
+            if await self._link.run(self._queries.seen(self._identity, 0)):
+                self._stop()
+            await self._link.run(self._queries.stopped(self._identity))
+        host = socket.gethostname()
+        await self._link.run(
+            self._queries.register(
+                worker_id,
+                name=self._settings.name or f"{host}:{os.getpid()}",
+                host=host,
+                pid=os.getpid(),
+                version=self._version,
+                queues=list(self._settings.queues),
+                steps=self._steps,
+                slots=self._settings.concurrency,
+            )
+        )
+        self._identity = worker_id
+        queues = ", ".join(self._settings.queues)
+        log.info("worker %s serves %s with %s slots", worker_id, queues, self._settings.concurrency)
+
+    async def asked_to_stop(self, stuck: int) -> bool:
+        """Whether somebody asked this worker to stop; no if the database cannot be asked."""
+        with suppress(Exception):
+            return self._identity is not None and bool(await self._link.run(self._queries.seen(self._identity, stuck)))
+        return False
+
+    async def stopping(self) -> None:
+        """The first act of a stop."""
+        await self._tell(self._queries.stopping)
+
+    async def stopped(self) -> None:
+        """The last act of a stop."""
+        await self._tell(self._queries.stopped)
+
+    async def _tell(self, query: Callable[[UUID], Query[None]]) -> None:
+        if self._identity is not None:
+            with suppress(Exception):
+                await self._link.run(query(self._identity))
+
+    async def _declare(self, name: str) -> None:
+        steps = {s.name: s for (k, _), s in self._tasks._steps.items() if k == name}
+        if not steps:
+            return  # a kind without steps so far
+        graph = {step: sorted({e.step for e in followers}) for step, followers in edges(self._tasks, name).items()}
+        first = next(iter(steps.values()))
+        only = first.name if len(steps) == 1 else None
+        await self._link.run(
+            self._queries.declare_kind(name, first.queue, first.priority, only, msgspec.json.encode(graph))
+        )
+
+    def _refuse_unsupported(self) -> None:
+        for step in self._tasks._steps.values():
+            if step.transactional:
+                raise ConfigError(
+                    f"{step.kind}.{step.name}: transactional=True is not supported by this version of Holdfast"
+                )
