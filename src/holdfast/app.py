@@ -130,21 +130,15 @@ class App(Tasks):
     async def enqueue_many(
         self, what: Iterable[Any], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
     ) -> list[Ref[Any]]:
-        """Enqueues many tasks at once; `Entry(what, …)` gives one of them options of its own."""
+        """Enqueues many tasks at once, all or none; `Entry(what, …)` gives one of them options of its own."""
         requests = [request_of(each, options) for each in what]
-        run = self._run if conn is None else partial(run_on, conn)
-        tasks = await plans.drive(plans.new_tasks(self._queries, requests), run)
-        answers: list[plans.Enqueued] = []
-        for start in range(0, len(tasks), plans.MANY):
-            part = tasks[start : start + plans.MANY]
-            answers += await plans.drive(
-                plans.enqueue_many(
-                    self._queries, part, plans.one_conflict_rule([r.on_conflict for r in requests if r.key is not None])
-                ),
-                run,
-            )
-        for queue in {task.queue for task in tasks}:
-            await run(self._queries.notify(queue) if conn is not None else self._queries.notify_if_idle(queue))
+        plan = plans.enqueue_many(self._queries, requests)
+        if conn is None:
+            answers, _ = await self._pool.together(plan, lambda made: [*map(self._queries.notify_if_idle, made[1])])
+        else:
+            answers, queues = await plans.drive(plan, partial(run_on, conn))
+            for queue in queues:
+                await run_on(conn, self._queries.notify(queue))
         return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     async def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
@@ -199,7 +193,7 @@ class App(Tasks):
             raise ResultTimeout(f"task {ref.id} was not finished within {limit:g} s") from None
 
     async def cancel(self, id: UUID | str, reason: str = "", /, *, by: str | None = None) -> bool:
-        """Cancels a task: at once, or by telling its handler if it is running. False if it had already ended."""
+        """Cancels a task: at once, or by telling its step if it is running. False if it had already ended."""
         try:
             await self._run(self._queries.cancel_task(as_uuid(id), insights.options_bag(by=by, why=reason or None)))
         except WrongState:
@@ -298,7 +292,7 @@ class App(Tasks):
 
 def _tell_early_end(running: "asyncio.Task[None]") -> None:
     """A worker beside other code ended by itself: say so now, not only when that code ends."""
-    if not running.cancelled():
+    if not running.cancelled() and running.exception() is not None:
         log.critical("the worker has ended by itself; nothing is executed here any more", exc_info=running.exception())
 
 

@@ -14,7 +14,6 @@
     ├── EmbeddedError           the embedded server cannot be set up, started or stopped
     ├── TaskNotFound            no such task, live or archived
     ├── WrongState              the task is not in a state that allows this
-    ├── LeaseLost               this attempt no longer owns its task
     └── NoResult                `ref.result()` has none to give
         ├── TaskParked
         ├── TaskCancelled
@@ -81,10 +80,6 @@ class TaskNotFound(HoldfastError):
 
 class WrongState(HoldfastError):
     """The task is not in a state that allows this."""
-
-
-class LeaseLost(HoldfastError):
-    """This attempt no longer owns its task."""
 
 
 class NoResult(HoldfastError):

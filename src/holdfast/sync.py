@@ -91,19 +91,13 @@ class SyncApp:
     ) -> list[SyncRef[Any]]:
         """As `App.enqueue_many`, blocking."""
         requests = [request_of(each, options) for each in what]
-        run = self._run if conn is None else partial(run_on_sync, conn)
-        tasks = plans.drive_sync(plans.new_tasks(self._queries, requests), run)
-        answers: list[plans.Enqueued] = []
-        for start in range(0, len(tasks), plans.MANY):
-            part = tasks[start : start + plans.MANY]
-            answers += plans.drive_sync(
-                plans.enqueue_many(
-                    self._queries, part, plans.one_conflict_rule([r.on_conflict for r in requests if r.key is not None])
-                ),
-                run,
-            )
-        for queue in {task.queue for task in tasks}:
-            run(self._queries.notify(queue) if conn is not None else self._queries.notify_if_idle(queue))
+        plan = plans.enqueue_many(self._queries, requests)
+        if conn is None:
+            answers, _ = self._connections.together(plan, lambda made: [*map(self._queries.notify_if_idle, made[1])])
+        else:
+            answers, queues = plans.drive_sync(plan, partial(run_on_sync, conn))
+            for queue in queues:
+                run_on_sync(conn, self._queries.notify(queue))
         return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:

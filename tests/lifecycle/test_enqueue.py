@@ -39,7 +39,7 @@ def test_T8_queue_priority_and_only_step_come_from_the_declared_kind(db: Db) -> 
     assert (task["queue"], task["priority"], task["step"]) == ("mail", 7, "Send")
     said = db.task(sql_enqueue(db, "mailer.Other", "{}", '{"queue": "urgent", "priority": 0}'))
     assert (said["queue"], said["priority"], said["step"]) == ("urgent", 0, "Other")
-    assert db.run(db.queries.declared("mailer")) == ("mail", 7)
+    assert db.run(db.queries.declared("mailer")) == ("mail", 7, "Send")
     assert db.run(db.queries.declared("nobody")) is None
 
 

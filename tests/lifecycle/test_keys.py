@@ -11,6 +11,7 @@ from psycopg import Connection
 
 from holdfast._db.connection import run_sync
 from holdfast._model.names import uuid7
+from holdfast._model.request import Request
 from holdfast._sql.plans import Enqueued, OnConflict, drive_sync, enqueue, enqueue_many
 from holdfast._sql.queries import NewTask
 from holdfast.errors import EnqueueRefused, KeyTaken
@@ -20,6 +21,24 @@ from .support import Db
 
 def new(key: str | None = "k", args: bytes = b"{}", id: UUID | None = None, **fields: Any) -> NewTask:
     return NewTask(id or uuid7(), fields.pop("queue", "default"), "greeter", "ReadName", args, key=key, **fields)
+
+
+def asked(task: NewTask, on_conflict: OnConflict = "skip") -> Request:
+    """A task as a bulk enqueue is asked for it."""
+    return Request(
+        task.id,
+        task.queue,
+        task.kind,
+        task.step,
+        task.args,
+        task.priority,
+        task.delay,
+        task.at,
+        task.key,
+        task.headers,
+        on_conflict,
+        None,
+    )
 
 
 def follow(
@@ -163,12 +182,15 @@ def test_Q2_replace_leaves_a_task_that_was_started_alone(db: Db, begin: Callable
 def test_M17_many_with_keys_are_looked_after_one_by_one(db: Db) -> None:
     held = follow(db, new("a")).id
     tasks = [new("b"), new("a"), new("b"), new(None), new("a", queue="other")]
-    answers = drive_sync(enqueue_many(db.queries, tasks), db.run)
+    answers, queues = drive_sync(enqueue_many(db.queries, [asked(task) for task in tasks]), db.run)
+    assert queues == {"default", "other"}
     assert [a.created for a in answers][1::2] == [False, True] and answers[1].id == held
     assert answers[0].id == answers[2].id and answers[0].created != answers[2].created
     assert answers[4] == Enqueued(tasks[4].id, "greeter", True)
     with pytest.raises(KeyTaken):
-        drive_sync(enqueue_many(db.queries, [new("a")], "raise"), db.run)
+        drive_sync(enqueue_many(db.queries, [asked(new("a"), "raise")]), db.run)
+    with pytest.raises(EnqueueRefused, match="same on_conflict"):
+        drive_sync(enqueue_many(db.queries, [asked(new("x"), "raise"), asked(new("y"))]), db.run)
 
 
 def test_M8_an_enqueue_sent_again_after_its_task_ended_must_look_at_the_archive(db: Db, worker: UUID) -> None:

@@ -11,6 +11,11 @@ from holdfast._db.connection import conninfo, unreachable
 from holdfast.errors import ConfigError, NoDatabase
 
 
+@pytest.fixture(autouse=True)
+def no_server_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nurl = "postgresql://configured/db"\n')
@@ -55,6 +60,15 @@ def test_a_dead_or_foreign_embedded_server_is_not_taken(tmp_path: Path) -> None:
     announce(broken, pid=os.getpid())
     (broken / ".holdfast" / "server.json").write_text("{")
     assert [embedded_url(folder) for folder in (dead, copied, broken)] == [None, None, None]
+
+
+def test_outside_of_projects_the_users_own_server_is_found(tmp_path: Path) -> None:
+    home = tmp_path / "data" / "holdfast"
+    home.mkdir(parents=True)
+    (home / "server.json").write_text(
+        json.dumps({"url": "postgresql://own/db", "pid": os.getpid(), "folder": str(home)})
+    )
+    assert resolve(None, environment={}, start=tmp_path).url == "postgresql://own/db"
 
 
 def test_settings_are_found_from_a_folder_below(project: Path) -> None:

@@ -37,7 +37,6 @@ from holdfast.errors import (
 
 T = TypeVar("T")
 DriverError = psycopg.Error
-UniqueViolation = psycopg.errors.UniqueViolation
 LockNotAvailable = psycopg.errors.LockNotAvailable
 
 CALL_TIMEOUT = 30.0
@@ -151,7 +150,8 @@ def run_sync(connection: Connection[Any], query: Query[T]) -> T:
 # Errors ---------------------------------------------------------------------------------------------
 
 _PASSING = ("08", "53", "57", "40")
-_PASSING_STATES = {"25006", "55P03", "55006", "25P03", "25P04"}
+_PASSING_STATES = {"25006", "26000", "55P03", "55006", "25P03", "25P04"}
+_UNUSABLE = {"25006", "26000"}
 _NO_SCHEMA = {"3F000", "42P01", "42883", "42704", "42703"}
 _DATA = ("22", "23", "54")
 _REFUSED = ("28", "3D")
@@ -267,6 +267,7 @@ class Link:
         self._connection: AsyncConnection[Any] | None = None
         self._lock = asyncio.Lock()
         self._wrap = False
+        self._pipelined = False
         self.server: str | None = None
         self.contact_since: float | None = None
 
@@ -323,6 +324,7 @@ class Link:
         self, connection: AsyncConnection[Any], queries: Sequence[Query[Any]], lock_timeout: str | None
     ) -> list[Any]:
         cursors = []
+        self._pipelined = True
         async with connection.pipeline():
             await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             if lock_timeout is not None:
@@ -332,6 +334,7 @@ class Link:
                 await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
                 cursors.append(cursor)
             await connection.execute("COMMIT")
+        self._pipelined = False
         return [
             query.read(await cursor.fetchall() if cursor.description else [])
             for query, cursor in zip(queries, cursors, strict=True)
@@ -342,8 +345,10 @@ class Link:
         connection = self._connection
         if connection is None:
             return
-        usable = isinstance(error, psycopg.Error) and not is_unknown(error) and error.sqlstate != "25006"
-        if usable and not connection.closed:
+        # After a failed pipeline the driver believes statements to be prepared that the server has skipped.
+        broken, self._pipelined = self._pipelined, False
+        usable = isinstance(error, psycopg.Error) and not is_unknown(error) and error.sqlstate not in _UNUSABLE
+        if usable and not broken and not connection.closed:
             try:
                 if connection.info.transaction_status is not TransactionStatus.IDLE:
                     async with asyncio.timeout(5):

@@ -50,22 +50,22 @@ class Listener:
             self.listening.set()
             # Whatever was notified while nobody listened is found by looking.
             self._heard("queue *")
-            waiting_for_ping = False
+            pinged = False
             while True:
-                answered = False
-                async for note in connection.notifies(timeout=PING_WITHIN if waiting_for_ping else PING_EVERY):
-                    if note.payload == "ping":
-                        answered = True
-                        break
-                    self._heard(note.payload)
-                if waiting_for_ping and not answered:
+                heard = False
+                wait = PING_WITHIN if pinged else PING_EVERY
+                async for note in connection.notifies(timeout=wait, stop_after=1):
+                    heard = True
+                    if note.payload != "ping":
+                        self._heard(note.payload)
+                if heard:
+                    pinged = False  # whatever came shows that the connection lives
+                elif pinged:
                     raise ConnectionError("the listening connection does not answer")
-                if not answered:
+                else:
                     async with asyncio.timeout(PING_WITHIN):
                         await connection.execute("SELECT pg_catalog.pg_notify($1, 'ping')", [self._channel])
-                    waiting_for_ping = True
-                else:
-                    waiting_for_ping = False
+                    pinged = True
         finally:
             with suppress(Exception):
                 await connection.close()

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -53,6 +55,17 @@ class Pool:
                     return await run(connection, query)
                 return await _run_then(connection, query, then)
 
+    async def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]]) -> T:
+        """Follows a plan in one transaction; after its commit, the queries that its answer asks for."""
+        with explaining(self._schema):
+            pool = self._pool or await self._open()
+            async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
+                async with connection.transaction():
+                    answer = await drive(plan, partial(run, connection))
+                for query in then(answer):
+                    await run(connection, query)
+                return answer
+
     async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any]) -> T | None:
         """Follows a plan whose answer was lost before; None if it turns out that its task has run and ended meanwhile.
 
@@ -100,12 +113,17 @@ async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Que
         await run(connection, then)
         return answer
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
-    async with connection.pipeline() as pipeline:
-        await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
-        # What follows must see what was committed meanwhile: a transaction of its own.
-        await pipeline.sync()
-        await connection.execute(then.statement.text.encode(), then.parameters)
-        rows = await cursor.fetchall() if cursor.description else []
+    try:
+        async with connection.pipeline() as pipeline:
+            await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+            # What follows must see what was committed meanwhile: a transaction of its own.
+            await pipeline.sync()
+            await connection.execute(then.statement.text.encode(), then.parameters)
+            rows = await cursor.fetchall() if cursor.description else []
+    except BaseException:
+        # After a failed pipeline the driver believes statements to be prepared that the server has skipped.
+        await connection.close()
+        raise
     return query.read(rows)
 
 
@@ -117,6 +135,7 @@ class SyncPool:
         self._url = url
         self._schema = schema
         self._pool: ConnectionPool[Connection[Any]] | None = None
+        self._opening = threading.Lock()
 
     def run(self, query: Query[T], then: Query[Any] | None = None) -> T:
         """Runs a query, and after its commit another one."""
@@ -126,6 +145,17 @@ class SyncPool:
                 answer = run_sync(connection, query)
                 if then is not None:
                     run_sync(connection, then)
+                return answer
+
+    def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]]) -> T:
+        """As `Pool.together`, blocking."""
+        with explaining(self._schema):
+            pool = self._pool or self._open()
+            with pool.connection(CALL_TIMEOUT) as connection:
+                with connection.transaction():
+                    answer = drive_sync(plan, partial(run_sync, connection))
+                for query in then(answer):
+                    run_sync(connection, query)
                 return answer
 
     def close(self) -> None:
@@ -149,15 +179,17 @@ class SyncPool:
             return answer
 
     def _open(self) -> ConnectionPool[Connection[Any]]:
-        connect_sync(self._url).close()
-        pool: ConnectionPool[Connection[Any]] = ConnectionPool(
-            conninfo(self._url, "holdfast"),
-            min_size=1,
-            max_size=SIZE,
-            open=False,
-            configure=_adapt,
-            kwargs={"autocommit": True, "cursor_factory": RawCursor, "row_factory": tuple_row},
-        )
-        pool.open()
-        self._pool = pool
-        return pool
+        with self._opening:
+            if self._pool is None:
+                connect_sync(self._url).close()
+                pool: ConnectionPool[Connection[Any]] = ConnectionPool(
+                    conninfo(self._url, "holdfast"),
+                    min_size=1,
+                    max_size=SIZE,
+                    open=False,
+                    configure=_adapt,
+                    kwargs={"autocommit": True, "cursor_factory": RawCursor, "row_factory": tuple_row},
+                )
+                pool.open()
+                self._pool = pool
+            return self._pool

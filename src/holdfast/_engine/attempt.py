@@ -56,9 +56,9 @@ class Attempt:
         "number",
         "priority",
         "queue",
+        "refusals",
         "step",
         "stop_flag",
-        "unsure",
         "worker_id",
     )
 
@@ -85,7 +85,7 @@ class Attempt:
         self.held_since = held_since
         self.handle: Any = None
         self.lingering = False
-        self.unsure = False
+        self.refusals = 0
         self.interruption: Interruption | None = None
         self.stop_flag: StopFlag | None = None
 

@@ -100,17 +100,15 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What this worker's code knows: the steps, and the crash limits that differ from the default."""
+    """What this worker's code knows: the steps, and their crash limits as JSON."""
 
     steps: list[str]
     crash_limits: str
 
     @classmethod
-    def of(cls, tasks: Tasks, only: Callable[[str], bool] = lambda _: True) -> "Known":
-        steps = {f"{kind}.{step}": definition for (kind, step), definition in tasks._steps.items()}
-        steps = {name: definition for name, definition in steps.items() if only(name)}
-        limits = {name: d.max_crashes for name, d in steps.items() if d.max_crashes != 3}
-        return cls(sorted(steps), json.dumps(limits))
+    def of(cls, tasks: Tasks) -> "Known":
+        limits = {f"{kind}.{step}": definition.max_crashes for (kind, step), definition in tasks._steps.items()}
+        return cls(sorted(limits), json.dumps(limits))
 
 
 class Claimer:
@@ -160,7 +158,8 @@ class Claimer:
 
     def freed(self) -> None:
         """A slot is free: a reason to look again only if the want of slots was why we rest."""
-        if self._full and self._roster.taken <= self._resume_at:
+        roster = self._roster
+        if self._full and (roster.taken <= self._resume_at or (not roster.ready and roster.taken < roster.slots)):
             self._wake.set()
 
     async def run(self) -> None:
@@ -220,8 +219,8 @@ class Claimer:
         if self._link.server != self._server:
             if self._server is not None:
                 self.worker_id = uuid7()
-            self._server = self._link.server
             await self._identify(self.worker_id)
+            self._server = self._link.server
             self._idle = False
 
     async def _return_strays(self) -> None:

@@ -5,11 +5,14 @@ import inspect
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast._engine.attempt import Attempt
+from holdfast._engine.threads import Threads, outcome_of
+from holdfast._model.outcome import Failed
 from holdfast._model.reference import Failure, TaskInfo
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Reaped
@@ -26,8 +29,10 @@ class Hooks:
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
         self._calls: set[asyncio.Task[None]] = set()
+        # Daemons: a hook that blocks must not keep the process from ending.
+        self._threads = Threads()
 
-    def parked(self, attempt: Attempt, error: bytes) -> None:
+    def parked(self, attempt: Attempt, outcome: Failed) -> None:
         """A task was parked because its attempt failed."""
         if self._tasks._failure_hooks:
             self._call(
@@ -42,10 +47,10 @@ class Hooks:
                     priority=attempt.priority,
                     attempt=attempt.number,
                     moves=attempt.moves,
-                    errors=attempt.errors + 1,
+                    errors=attempt.errors + outcome.charged,
                     crashes=attempt.crashes,
                     claimed_at=datetime.fromtimestamp(attempt.claimed_at, UTC),
-                    error=_json(error),
+                    error=_json(outcome.error),
                     key=attempt.key,
                 )
             )
@@ -71,6 +76,7 @@ class Hooks:
         """Lets the hooks that were called come to their end."""
         if self._calls:
             await asyncio.wait(self._calls, timeout=HOOK_SECONDS)
+        self._threads.close()
 
     def _call(self, info: TaskInfo) -> None:
         call = asyncio.get_running_loop().create_task(self._tell(Failure(task=info)))
@@ -84,7 +90,7 @@ class Hooks:
                     if inspect.iscoroutinefunction(hook):
                         await hook(failure)
                     else:
-                        await asyncio.to_thread(hook, failure)
+                        await outcome_of(self._threads.run(partial(hook, failure)))
             except Exception:
                 log.exception("a hook on failures failed itself, for task %s", failure.task.id)
 

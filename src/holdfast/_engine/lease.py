@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -65,7 +66,8 @@ class Beat:
         self._thread = threading.Thread(target=self._serve, name="holdfast-beat", daemon=True)
         self._warned = False
         self.accepted_at = now()
-        self.ticked_at = now()
+        # Not the clock of leases: while the machine sleeps, the loop rightly stands still.
+        self.ticked_at = time.monotonic()
         self.failing = False
 
     def start(self) -> None:
@@ -80,7 +82,7 @@ class Beat:
 
     def tick(self) -> None:
         """The worker's loop is alive."""
-        self.ticked_at = now()
+        self.ticked_at = time.monotonic()
 
     @property
     def overdue(self) -> bool:
@@ -157,7 +159,7 @@ class Beat:
             await asyncio.sleep(min(left, 0.1))
 
     def _check_loop(self) -> None:
-        silent = now() - self.ticked_at
+        silent = time.monotonic() - self.ticked_at
         if silent > self._wedged_after:
             log.critical(
                 "the event loop has not moved for %.0f s: this process ends, so that others take its tasks over", silent

@@ -53,13 +53,14 @@ class _Child:
             return self.pipe.recv()  # type: ignore[no-any-return]
         except (EOFError, OSError):
             self.process.join(5)
+            self.pipe.close()
             raise ProcessDied(
                 f"the child process that ran this step ended with exit code {self.process.exitcode} and no answer"
             ) from None
 
     def kill(self) -> None:
+        """Ends the process; the pipe is closed by whoever waits at it, or with this object."""
         self.process.kill()
-        self.pipe.close()
 
 
 class Processes:
@@ -72,7 +73,7 @@ class Processes:
 
     async def run(self, step: Step, attempt: Attempt, limit: AbstractAsyncContextManager[None]) -> Any:
         """Runs an attempt in a child; cancelling this kills the child. `limit` begins when the code is loaded there."""
-        child = self._idle.pop() if self._idle else await self._start()
+        child = self._living() or await self._start()
         self._all.add(child)
         place = {"module": step.module, "qualname": step.qualname}
         request = {
@@ -106,6 +107,15 @@ class Processes:
         if ok:
             return answer
         raise answer
+
+    def _living(self) -> _Child | None:
+        """An idle child; one that died meanwhile, of hunger for memory perhaps, is passed over."""
+        while self._idle:
+            child = self._idle.pop()
+            if child.process.is_alive():
+                return child
+            self._all.discard(child)
+        return None
 
     async def _start(self) -> _Child:
         starting = self._threads.run(_Child)

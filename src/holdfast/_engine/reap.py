@@ -89,6 +89,7 @@ class Reaper:
                     self._reaped(queue, reaped)
                 if silent:
                     return
+        await self._link.run(self._queries.bury())
 
     async def _was_silent(self) -> bool:
         """Whether we were stopped, or asleep with the machine: others may have been too, so contact begins anew."""

@@ -1,11 +1,14 @@
 """What steps need, opened once per worker and closed after the last step."""
 
+import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from holdfast._model.tasks import Tasks
 from holdfast.errors import ConfigError
+
+log = logging.getLogger("holdfast.worker")
 
 
 class Resources:
@@ -33,4 +36,8 @@ class Resources:
         return self._opened
 
     async def close(self) -> None:
-        await self._stack.aclose()
+        """Closes them in the reverse order; one that fails is told, and does not matter any more."""
+        try:
+            await self._stack.aclose()
+        except Exception:
+            log.exception("a resource could not be closed")

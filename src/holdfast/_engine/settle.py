@@ -51,6 +51,7 @@ from holdfast._sql.query import Query
 log = logging.getLogger("holdfast.worker")
 
 LARGEST_FLUSH = 1000
+LARGEST_BYTES = 8 * 1024 * 1024
 LOCK_TIMEOUT = "500ms"
 PRIORITY_SECONDS = 0.2
 
@@ -60,11 +61,16 @@ _Times = dict[UUID, float | None]
 
 @dataclass(slots=True)
 class Ending:
-    """An attempt and how it ended, until that is recorded."""
+    """An attempt and how it ended, until that is recorded. `kept`: it goes on here; `sent`: when it was written."""
 
     attempt: Attempt
     outcome: Outcome
     kept: bool = False
+    sent: float = 0.0
+
+
+_Group = tuple[str, UUID, str, list[Ending]]
+"""Queue, worker, statement, and what it is to write."""
 
 
 class Settler:
@@ -140,15 +146,15 @@ class Settler:
     async def _flush_some(self) -> None:
         if self._unsure:
             await self._read_back()
-        batch, self._pending = self._pending[:LARGEST_FLUSH], self._pending[LARGEST_FLUSH:]
+        count = _affordable(self._pending)
+        batch, self._pending = self._pending[:count], self._pending[count:]
         try:
             await self._flush(batch)
         except BaseException as error:
             # Whatever was not told to be recorded is kept: sent again, or first read back if it may have been.
-            left = [e for e in batch if self._roster.holds(e.attempt)]
+            waiting = set(map(id, self._pending))
+            left = [e for e in batch if self._roster.holds(e.attempt) and id(e) not in waiting]
             if is_unknown(error) or isinstance(error, asyncio.CancelledError):
-                for ending in left:
-                    ending.attempt.unsure = True
                 self._unsure += left
             else:
                 self._pending = left + self._pending
@@ -161,14 +167,13 @@ class Settler:
         await self._look_for_higher(batch)
         groups = self._groups(batch)
         writes = [self._write(*group) for group in groups]
-        missing: list[Ending] = []
+        for ending in batch:
+            ending.sent = now()
         try:
             answers: list[_Times] = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
         except LockNotAvailable:
-            answers = []
-            for group, write in zip(groups, writes, strict=True):
-                (answer,) = await self._link.transact([self._queries.skip_locked(write)])
-                missing += self._take_in(group[-1], answer)
+            await self._flush_unlocked(groups, writes)
+            return
         except Exception as error:
             if is_missing_partition(error):
                 await self._link.run(self._queries.ensure_partitions())
@@ -178,8 +183,24 @@ class Settler:
                 raise
             await self._flush_halves(batch, error)
             return
-        for group, answer in zip(groups, answers, strict=False):
+        missing: list[Ending] = []
+        for group, answer in zip(groups, answers, strict=True):
             missing += self._take_in(group[-1], answer)
+        if missing:
+            await self._look_after(missing)
+
+    async def _flush_unlocked(self, groups: list[_Group], writes: list[Query[_Times]]) -> None:
+        """Somebody has locked a row: each statement by itself, passing over what is locked."""
+        missing: list[Ending] = []
+        for group, write in zip(groups, writes, strict=True):
+            try:
+                (answer,) = await self._link.transact([self._queries.skip_locked(write)])
+            except Exception as error:
+                if not is_data_error(error) or is_missing_partition(error):
+                    raise
+                await self._flush_halves(group[-1], error)
+            else:
+                missing += self._take_in(group[-1], answer)
         if missing:
             await self._look_after(missing)
 
@@ -217,7 +238,7 @@ class Settler:
         self._forget_keep(ending)
         await self._flush([Ending(ending.attempt, Failed(safe, charged=False))])
 
-    def _groups(self, batch: list[Ending]) -> list[tuple[str, UUID, str, list[Ending]]]:
+    def _groups(self, batch: list[Ending]) -> list[_Group]:
         """The batch by queue, worker and statement."""
         groups: dict[tuple[str, UUID, str], list[Ending]] = {}
         for ending in batch:
@@ -338,7 +359,6 @@ class Settler:
             for ending in endings:
                 attempt, fence = ending.attempt, fences.get(ending.attempt.id)
                 self._unsure.remove(ending)
-                attempt.unsure = False
                 if fence is not None and _intact(ending, fence):
                     self._forget_keep(ending)
                     self._pending.append(ending)
@@ -373,7 +393,20 @@ def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:
     """The attempt that follows a kept move."""
     assert isinstance(ending.outcome, Advanced)  # noqa: S101 - only moves are kept
     step = ending.outcome.step
-    return ending.attempt.next(ending.outcome, tasks._steps[ending.attempt.kind, step], claimed_at, now())
+    # The lease began when the move was written, which may be a while ago if its answer was lost.
+    return ending.attempt.next(ending.outcome, tasks._steps[ending.attempt.kind, step], claimed_at, ending.sent)
+
+
+def _affordable(endings: list[Ending]) -> int:
+    """How many of these one flush takes: bounded by number and by bytes, or a large one would never come through."""
+    size = 0
+    for count, ending in enumerate(endings[:LARGEST_FLUSH]):
+        match ending.outcome:
+            case Finished(result=bytes() as json) | Advanced(args=json) | Retried(error=json) | Failed(error=json):
+                size += len(json)
+        if size > LARGEST_BYTES:
+            return max(1, count)
+    return LARGEST_FLUSH
 
 
 def _intact(ending: Ending, fence: Fence) -> bool:

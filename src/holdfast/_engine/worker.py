@@ -148,7 +148,9 @@ class Worker:
             await self._abandon()
             await self.beat.stop()
             await self.execution.close()
-            await resources.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_FLUSH):
+                    await resources.close()
             for link in self._links.values():
                 with suppress(Exception):
                     await link.close()
@@ -277,14 +279,23 @@ class Worker:
             former = None  # it has ended, and that we could claim its task says that this is recorded
         if former is not None:
             self._lose(former)
-        if former is None and attempt.id not in self.roster.lingering:
+        lingering = self.roster.lingering.get(attempt.id)
+        if former is None and lingering is None:
             return False
+        delay = self._settings.poll
+        if lingering is not None:
+            # Longer each time: each claim leaves an entry in the log.
+            lingering.refusals += 1
+            delay = min(60.0, delay * 2**lingering.refusals)
         self.roster.held[attempt.id.int] = attempt
-        self.settler.add(attempt, Released(delay=self._settings.poll))
+        self.settler.add(attempt, Released(delay=delay))
         return True
 
     def _dispatch(self) -> None:
-        """Starts attempts while there are slots."""
+        """Starts attempts while there are slots; a stopping worker gives them back instead."""
+        if self._flag.stopping:
+            self._release_unstarted()
+            return
         roster = self.roster
         create_task = asyncio.get_running_loop().create_task
         while roster.ready and roster.busy < roster.slots:
@@ -319,10 +330,7 @@ class Worker:
         self.roster.busy -= 1
         if self.roster.lingering:
             self.roster.lingering.pop(attempt.id, None)
-        if self._flag.stopping:
-            self._release_unstarted()
-        else:
-            self._dispatch()
+        self._dispatch()
         self.claimer.freed()
 
     def _on_reaped(self, queue: str, reaped: list[Reaped]) -> None:
@@ -336,12 +344,9 @@ class Worker:
         if ending.kept and claimed_at is not None:
             attempt = continued(ending, self._tasks, claimed_at)
             self.roster.put_first(attempt)
-            if self._flag.stopping:
-                self._release_unstarted()
-            else:
-                self._dispatch()
+            self._dispatch()
         elif isinstance(ending.outcome, Failed):
-            self.hooks.parked(ending.attempt, ending.outcome.error)
+            self.hooks.parked(ending.attempt, ending.outcome)
         elif not isinstance(ending.outcome, (Finished, Cancelled)):
             # Something may be due sooner than we meant to look.
             self.claimer.wake()
@@ -390,9 +395,16 @@ class Worker:
             with suppress(ValueError):
                 attempt = self.roster.find(UUID(rest))
                 if attempt is not None:
-                    self._cancel(attempt)
+                    self._looking = asyncio.get_running_loop().create_task(self._look_whether_cancelled(attempt))
         elif word == "stop":
             self._looking = asyncio.get_running_loop().create_task(self._look_whether_to_stop())
+
+    async def _look_whether_cancelled(self, attempt: Attempt) -> None:
+        """Anybody may notify; only the row says that a task was cancelled. If it cannot be read, the beat will tell."""
+        with suppress(Exception):
+            fences = await self._links["reap"].run(self._queries.fences(attempt.queue, [attempt.id]))
+            if attempt.id in fences and fences[attempt.id].cancelled:
+                self._cancel(attempt)
 
     async def _look_whether_to_stop(self) -> None:
         if await self.presence.asked_to_stop(self.roster.stuck):

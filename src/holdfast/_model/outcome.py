@@ -6,7 +6,7 @@ what the engine records. All of them are plain data and can be pickled.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeAlias, overload
 
 from typing_extensions import TypeVar
@@ -15,6 +15,9 @@ from holdfast._model.duration import Duration, seconds
 
 S_co = TypeVar("S_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
+
+EARLIEST, LATEST = datetime(1000, 1, 2, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)
+"""The times that both PostgreSQL and Python can hold, in every zone."""
 
 SHORTEST_SNOOZE = 0.1
 """A snooze shorter than this would only heat the database."""
@@ -165,7 +168,10 @@ def _when(delay: Duration | None, at: datetime | None, what: str) -> tuple[float
         raise TypeError(f'{what} needs either a delay, such as "5m", or at=, a datetime')
     if not isinstance(at, datetime):
         raise TypeError(f"{what}: at= must be a datetime, not {type(at).__name__}")
-    return 0.0, at if at.tzinfo is not None else at.astimezone()
+    at = at if at.tzinfo is not None else at.astimezone()
+    if not EARLIEST <= at <= LATEST:
+        raise ValueError(f"{what}: at={at.isoformat()} is out of range")
+    return 0.0, at
 
 
 def _snooze(delay: float, at: datetime | None) -> Snooze:

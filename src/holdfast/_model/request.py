@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
@@ -11,13 +11,12 @@ from holdfast._model.codec import encode
 from holdfast._model.duration import seconds
 from holdfast._model.names import check_priority, check_queue, uuid7
 from holdfast._model.options import EnqueueOptions
+from holdfast._model.outcome import EARLIEST, LATEST
 from holdfast._model.text import safe_text
 from holdfast.errors import ConfigError, EncodeError, EnqueueRefused
 
 LONGEST_KEY = 512
 MAX_HEADERS = 64 * 1024
-_LATEST = datetime(9998, 12, 31, tzinfo=UTC)
-_EARLIEST = datetime(1000, 1, 2, tzinfo=UTC)
 _LATER_VERSION = ("deadline", "unique", "unique_for")
 
 
@@ -86,7 +85,7 @@ def _when(options: Mapping[str, Any]) -> tuple[timedelta, datetime | None]:
     if not isinstance(at, datetime):
         raise EnqueueRefused(f"at= must be a datetime, not {type(at).__name__}")
     at = at.astimezone() if at.tzinfo is None else at
-    if not _EARLIEST <= at <= _LATEST:
+    if not EARLIEST <= at <= LATEST:
         raise EnqueueRefused(f"at={at.isoformat()} is out of range")
     return timedelta(0), at
 

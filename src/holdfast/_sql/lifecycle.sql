@@ -1,7 +1,7 @@
 -- The life of a task: every statement that writes `state`, and those a worker needs around them.
 --
 -- Each statement begins with `-- name --` and a line of prose. `holdfast.` stands for the schema's quoted
--- name; `:name` is a parameter. Rules for all of them: one queue, named by equality; rows are matched with
+-- name; `:name` is a parameter. Rules for all that write tasks: one queue, named by equality; rows are matched with
 -- `id = ANY(…)`, never by a join, because joins flip to scans of the whole table; every write that ends an
 -- attempt is fenced by queue, id, worker and attempt, and a row that does not come back was lost.
 -- Per-row values of a batch travel in one JSON object by id: `:outcomes -> id -> field`. Times that a worker needs
@@ -29,7 +29,7 @@ RETURNING id
 
 -- declared --
 -- Where tasks of a kind go unless the enqueue says otherwise, for producers without the code.
-SELECT queue, priority FROM holdfast.kind WHERE name = :kind::text
+SELECT queue, priority, first FROM holdfast.kind WHERE name = :kind::text
 
 -- key_holder --
 -- The unfinished task that holds a key.
@@ -53,7 +53,9 @@ SELECT pg_catalog.pg_notify(holdfast.channel(), 'queue ' || :queue::text)
 -- notify_if_idle --
 -- After a commit of our own: wakes a worker only if one may be asleep.
 SELECT pg_catalog.pg_notify(holdfast.channel(), 'queue ' || :queue::text)
-WHERE EXISTS (SELECT FROM holdfast.worker w WHERE w.idle AND w.stopped_at IS NULL AND :queue::text = ANY (w.queues))
+WHERE EXISTS (
+    SELECT FROM holdfast.worker w
+    WHERE w.idle AND w.stopped_at IS NULL AND w.seen_at > holdfast.now() - interval '5 minutes' AND :queue::text = ANY (w.queues))
 
 -- claim --
 -- Leases due tasks to a worker, by priority, then run_at. The LATERAL enters the index once per priority;
@@ -61,7 +63,7 @@ WHERE EXISTS (SELECT FROM holdfast.worker w WHERE w.idle AND w.stopped_at IS NUL
 UPDATE holdfast.task t
 SET state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 2147483646) + 1,
     claimed_at = holdfast.now(), lease_expires_at = holdfast.now() + :lease::interval,
-    max_crashes = coalesce((:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, 3)
+    max_crashes = coalesce((:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes)
 WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
     SELECT due.id
     FROM generate_series(9, 0, -1) AS p(priority)
@@ -148,7 +150,7 @@ WITH moved AS (
         worker_id = CASE WHEN :keep::boolean THEN t.worker_id END,
         lease_expires_at = CASE WHEN :keep::boolean THEN holdfast.now() + :lease::interval END,
         claimed_at = CASE WHEN :keep::boolean THEN holdfast.now() ELSE t.claimed_at END,
-        max_crashes = coalesce((:outcomes::jsonb -> t.id::text -> 'max_crashes')::smallint, 3)
+        max_crashes = coalesce((:outcomes::jsonb -> t.id::text -> 'max_crashes')::smallint, t.max_crashes)
     WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
       AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
       AND t.cancel_at IS NULL
@@ -284,7 +286,7 @@ ON CONFLICT (id) DO UPDATE SET seen_at = holdfast.now()
 
 -- seen --
 -- A worker is alive; answers whether it was asked to stop.
-UPDATE holdfast.worker SET seen_at = holdfast.now(), stuck = :stuck::integer
+UPDATE holdfast.worker SET seen_at = holdfast.now(), stuck = :stuck::integer, stopped_at = NULL
 WHERE id = :worker::uuid RETURNING stop_requested_at IS NOT NULL
 
 -- idle --
@@ -298,6 +300,11 @@ UPDATE holdfast.worker SET stopping_at = holdfast.now(), idle = false WHERE id =
 -- stopped --
 -- The last act of a stop.
 UPDATE holdfast.worker SET stopped_at = holdfast.now(), idle = false WHERE id = :worker::uuid
+
+-- bury --
+-- Workers that were silent for long are taken for dead, so that nobody waits for them to stop; a beat revives one.
+UPDATE holdfast.worker SET stopped_at = holdfast.now(), idle = false
+WHERE stopped_at IS NULL AND seen_at < holdfast.now() - interval '5 minutes'
 
 -- declare_kind --
 -- A worker tells what it knows about a kind.

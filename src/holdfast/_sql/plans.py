@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 from holdfast._model.request import Request
-from holdfast._sql.queries import NewTask, Queries
+from holdfast._model.step import MAIN
+from holdfast._sql.queries import Declared, NewTask, Queries
 from holdfast._sql.query import Query
 from holdfast.errors import EnqueueRefused, KeyTaken
 
@@ -55,18 +56,26 @@ def drive_sync(plan: Plan[T], run: Callable[[Query[Any]], Any]) -> T:
 def new_tasks(queries: Queries, requests: Sequence[Request]) -> Plan[list[NewTask]]:
     """The rows to write; what the code does not say, the declared kind does."""
     made: list[NewTask] = []
+    known: dict[str, Declared] = {}
     for request in requests:
-        queue, priority = request.queue, request.priority
+        queue, priority, step = request.queue, request.priority, request.step
         if queue is None or priority is None:
-            declared = yield queries.declared(request.kind)
-            queue = queue or (declared[0] if declared else "default")
-            priority = (declared[1] if declared else 0) if priority is None else priority
+            if request.kind not in known:
+                known[request.kind] = (yield queries.declared(request.kind)) or Declared("default", 0, MAIN)
+            declared = known[request.kind]
+            if step == MAIN and declared.first is None:
+                raise EnqueueRefused(
+                    f"{request.kind} has several steps: name the first, {request.kind}.Step"
+                )
+            queue = declared.queue if queue is None else queue
+            priority = declared.priority if priority is None else priority
+            step = declared.first if step == MAIN and declared.first is not None else step
         made.append(
             NewTask(
                 request.id,
                 queue,
                 request.kind,
-                request.step,
+                step,
                 request.args,
                 priority,
                 request.delay,
@@ -89,7 +98,7 @@ def enqueue(
         if task.key is not None and on_conflict == "replace":
             replaced = yield queries.replace_task(task)
             if replaced is not None:
-                return Enqueued(replaced, task.kind, False)
+                return Enqueued(replaced, task.kind, replaced == task.id)
         if (yield queries.enqueue(task)):
             return Enqueued(task.id, task.kind, True)
         if task.key is None and again:
@@ -101,31 +110,39 @@ def enqueue(
             if (yield queries.fences(task.queue, [task.id])):
                 raise EnqueueRefused(f"there is already a task with the id {task.id}")
             continue  # it has just finished
+        if holder.id == task.id:
+            return Enqueued(task.id, task.kind, True)
         if on_conflict == "raise":
             raise KeyTaken(
                 f"task {holder.id} ({holder.kind}, {holder.state}) already holds the key {task.key!r}"
                 f" in queue {task.queue!r}"
             )
-        return Enqueued(holder.id, holder.kind, holder.id == task.id)
+        return Enqueued(holder.id, holder.kind, False)
     raise EnqueueRefused(f"the key {task.key!r} changed hands {KEY_TRIES} times in a row: try again")
 
 
-def enqueue_many(queries: Queries, tasks: list[NewTask], on_conflict: OnConflict = "skip") -> Plan[list[Enqueued]]:
-    """Many tasks, a statement per queue; those whose key is taken are looked after one by one."""
+def enqueue_many(queries: Queries, requests: Sequence[Request]) -> Plan[tuple[list[Enqueued], set[str]]]:
+    """Many tasks, a statement per queue and part; those whose key is taken are looked after one by one.
+
+    Answers with the queues as well: somebody must be told of each.
+    """
+    on_conflict = one_conflict_rule([r.on_conflict for r in requests if r.key is not None])
+    tasks = yield from new_tasks(queries, requests)
     by_queue: dict[str, list[NewTask]] = {}
     for task in tasks:
         by_queue.setdefault(task.queue, []).append(task)
     created: set[UUID] = set()
     # In one order, so that two callers with the same keys never wait for each other.
     for queue, group in sorted(by_queue.items()):
-        created |= yield queries.enqueue_many(queue, group)
+        for start in range(0, len(group), MANY):
+            created |= yield queries.enqueue_many(queue, group[start : start + MANY])
     answers: list[Enqueued] = []
     for task in tasks:
         if task.id in created:
             answers.append(Enqueued(task.id, task.kind, True))
         else:
             answers.append((yield from enqueue(queries, task, on_conflict)))
-    return answers
+    return answers, set(by_queue)
 
 
 def one_conflict_rule(rules: Sequence[OnConflict]) -> OnConflict:

@@ -72,6 +72,14 @@ class Recorded(NamedTuple):
     outcome: str
 
 
+class Declared(NamedTuple):
+    """What workers said about a kind: where its tasks go, and its only step if it has just one."""
+
+    queue: str
+    priority: int
+    first: str | None
+
+
 class Holder(NamedTuple):
     """The unfinished task that holds a key."""
 
@@ -142,8 +150,8 @@ class Queries:
             headers=[_text(t.headers) for t in tasks],
         )
 
-    def declared(self, kind: str) -> Query[tuple[str, int] | None]:
-        return self._query("declared", lambda rows: (rows[0][0], rows[0][1]) if rows else None, kind=kind)
+    def declared(self, kind: str) -> Query[Declared | None]:
+        return self._query("declared", _maybe(Declared), kind=kind)
 
     def key_holder(self, queue: str, key: str) -> Query[Holder | None]:
         return self._query("key_holder", _maybe(Holder), queue=queue, key=key)
@@ -296,6 +304,9 @@ class Queries:
 
     def stopped(self, worker: UUID) -> Query[None]:
         return self._query("stopped", _nothing, worker=worker)
+
+    def bury(self) -> Query[None]:
+        return self._query("bury", _nothing)
 
     def declare_kind(self, name: str, queue: str, priority: int, first: str | None, graph: bytes) -> Query[None]:
         return self._query(

@@ -147,7 +147,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.cancel(id uuid, options jsonb) IS 'Cancels a task: at once unless it is running, else its handler is told ("cancelling") and it is never retried. Options: by, why.';
+COMMENT ON FUNCTION holdfast.cancel(id uuid, options jsonb) IS 'Cancels a task: at once unless it is running, else its step is told ("cancelling") and it is never retried. Options: by, why.';
 
 CREATE FUNCTION holdfast.channel() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -237,6 +237,10 @@ BEGIN
     END IF;
 
     SELECT * INTO declared FROM "holdfast".kind WHERE name = task_kind;
+    IF FOUND AND task_step IS NULL AND declared.first IS NULL THEN
+        RAISE EXCEPTION 'holdfast: % has several steps: name the one to begin with', step
+            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName.';
+    END IF;
     task_id := coalesce((options ->> 'id')::uuid, "holdfast".new_id());
     task_queue := coalesce(options ->> 'queue', declared.queue, 'default');
     INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, key, headers)
@@ -597,7 +601,7 @@ COMMENT ON COLUMN holdfast.kind.first IS 'Its only step if it has just one, else
 
 COMMENT ON COLUMN holdfast.kind.graph IS 'Which step can follow which: {"ReadName": ["SayHello"], …}.';
 
-COMMENT ON COLUMN holdfast.kind.seen_at IS 'When a worker last declared it.';
+COMMENT ON COLUMN holdfast.kind.seen_at IS 'When a worker last declared it anew.';
 
 CREATE TABLE holdfast.migration (
     version integer NOT NULL,
@@ -683,7 +687,7 @@ COMMENT ON COLUMN holdfast.worker.stop_requested_at IS 'When "holdfast".stop_wor
 
 COMMENT ON COLUMN holdfast.worker.stopping_at IS 'When it began to stop: it claims nothing any more and finishes what it has.';
 
-COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped cleanly.';
+COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped, or was taken for dead after five minutes of silence.';
 
 CREATE VIEW holdfast.tasks AS
  SELECT t.id,

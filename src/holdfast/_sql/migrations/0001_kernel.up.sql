@@ -226,7 +226,7 @@ COMMENT ON COLUMN holdfast.worker.started_at IS 'When it started.';
 COMMENT ON COLUMN holdfast.worker.seen_at IS 'When it last reported; written with each beat.';
 COMMENT ON COLUMN holdfast.worker.stop_requested_at IS 'When holdfast.stop_workers() asked it to stop.';
 COMMENT ON COLUMN holdfast.worker.stopping_at IS 'When it began to stop: it claims nothing any more and finishes what it has.';
-COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped cleanly.';
+COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped, or was taken for dead after five minutes of silence.';
 
 CREATE TABLE holdfast.kind (
     name     holdfast.kind_name PRIMARY KEY,
@@ -242,7 +242,7 @@ COMMENT ON COLUMN holdfast.kind.queue IS 'Where its tasks go unless the enqueue 
 COMMENT ON COLUMN holdfast.kind.priority IS 'The priority of its tasks unless the enqueue says otherwise.';
 COMMENT ON COLUMN holdfast.kind.first IS 'Its only step if it has just one, else null.';
 COMMENT ON COLUMN holdfast.kind.graph IS 'Which step can follow which: {"ReadName": ["SayHello"], …}.';
-COMMENT ON COLUMN holdfast.kind.seen_at IS 'When a worker last declared it.';
+COMMENT ON COLUMN holdfast.kind.seen_at IS 'When a worker last declared it anew.';
 
 CREATE TABLE holdfast.change (
     id      uuid PRIMARY KEY DEFAULT holdfast.new_id(),
@@ -371,6 +371,10 @@ BEGIN
     END IF;
 
     SELECT * INTO declared FROM holdfast.kind WHERE name = task_kind;
+    IF FOUND AND task_step IS NULL AND declared.first IS NULL THEN
+        RAISE EXCEPTION 'holdfast: % has several steps: name the one to begin with', step
+            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName.';
+    END IF;
     task_id := coalesce((options ->> 'id')::uuid, holdfast.new_id());
     task_queue := coalesce(options ->> 'queue', declared.queue, 'default');
     INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, key, headers)
@@ -471,7 +475,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION holdfast.cancel(uuid, jsonb) IS
-    'Cancels a task: at once unless it is running, else its handler is told ("cancelling") and it is never retried. Options: by, why.';
+    'Cancels a task: at once unless it is running, else its step is told ("cancelling") and it is never retried. Options: by, why.';
 
 CREATE FUNCTION holdfast.discard(id uuid, options jsonb DEFAULT '{}') RETURNS text
 LANGUAGE plpgsql

@@ -1,0 +1,242 @@
+"""Faults that a reading of the engine found: each of these ended a worker, a process or an innocent task."""
+
+import asyncio
+import os
+import signal
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import App, EnqueueRefused, Entry, Failure, KeyTaken, Snooze, named
+from holdfast._db.connection import connect_sync
+from holdfast._engine.lease import Beat
+from holdfast.testing import Harness
+
+from .support import until
+
+
+def locked(url: str, id: object) -> Any:
+    """A connection that holds a task's row."""
+    connection = connect_sync(url)
+    connection.execute(b"BEGIN")
+    connection.execute(b"SELECT FROM holdfast.task WHERE id = $1 FOR UPDATE", [id])
+    return connection
+
+
+@pytest.mark.parametrize("before", range(6))
+async def test_M6_a_locked_row_never_costs_the_connection_its_mind(holdfast: Harness, before: int) -> None:
+    """After a failed pipeline the driver took skipped statements for prepared: the next flush ended the worker."""
+    gate = asyncio.Event()
+
+    @holdfast.app.task
+    async def wait(n: int) -> None:
+        if n >= 0:
+            await gate.wait()
+
+    worker = holdfast.worker(queues="default")
+    running = asyncio.create_task(worker.run())
+    for _ in range(before):
+        await (await wait.enqueue(-1)).result("30s")
+    refs = [await wait.enqueue(n) for n in range(3)]
+    await until(lambda: worker.roster.busy == 3)
+    holder = locked(holdfast.url, refs[0].id)
+    gate.set()
+    await refs[1].result("30s")
+    await refs[2].result("30s")
+    holder.execute(b"ROLLBACK")
+    holder.close()
+    await refs[0].result("30s")
+    assert not running.done()
+    worker.stop()
+    await running
+
+
+async def test_M6_a_locked_row_and_a_refused_value_in_one_flush(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+    monkeypatch.setattr("holdfast._model.outcome.LATEST", datetime.max.replace(tzinfo=UTC))
+
+    @holdfast.app.task
+    async def step(n: int) -> None:
+        await gate.wait()
+        if n == 0:
+            raise Snooze(at=datetime(9999, 6, 1, tzinfo=UTC))  # the database refuses it
+
+    refs = [await step.enqueue(n) for n in range(3)]
+    worker = holdfast.worker(queues="default")
+    running = asyncio.create_task(worker.run())
+    await until(lambda: worker.roster.busy == 3)
+    holder = locked(holdfast.url, refs[1].id)
+    gate.set()
+    await refs[2].result("30s")
+    holder.execute(b"ROLLBACK")
+    holder.close()
+    await refs[1].result("30s")
+    await until(lambda: holdfast.sql("SELECT state FROM holdfast.task") == [("parked",)])
+    assert not running.done()
+    worker.stop()
+    await running
+
+
+async def test_W5_an_introduction_that_failed_is_made_again(holdfast: Harness) -> None:
+    worker = holdfast.worker(queues="default")
+    introduce, tries = worker.claimer._identify, []
+
+    async def fail_once(worker_id: Any) -> None:
+        tries.append(worker_id)
+        if len(tries) == 1:
+            raise ConnectionError("away")
+        await introduce(worker_id)
+
+    worker.claimer._identify = fail_once
+    running = asyncio.create_task(worker.run())
+    await until(lambda: holdfast.sql("SELECT count(*) FROM holdfast.worker") == [(1,)])
+    worker.stop()
+    await running
+
+
+async def test_W1_a_freed_slot_is_filled_although_others_are_busy(holdfast: Harness) -> None:
+    """Nobody waits until half of the slots are free."""
+    gates = [asyncio.Event() for _ in range(8)]
+    started: list[int] = []
+
+    @holdfast.app.task
+    async def step(n: int) -> None:
+        started.append(n)
+        await gates[n].wait()
+
+    await holdfast.app.enqueue_many([step.bind(n) for n in range(8)])
+    worker = holdfast.worker(queues="default", concurrency=4, poll=600)
+    running = asyncio.create_task(worker.run())
+    await until(lambda: len(started) == 4)
+    gates[started[0]].set()
+    await until(lambda: len(started) == 5)
+    for gate in gates:
+        gate.set()
+    worker.stop()
+    await running
+
+
+async def test_M11_a_notification_alone_cancels_nothing(holdfast: Harness) -> None:
+    gate = asyncio.Event()
+
+    @holdfast.app.task
+    async def step() -> str:
+        await gate.wait()
+        return "done"
+
+    ref = await step.enqueue()
+    worker = holdfast.worker(queues="default")
+    running = asyncio.create_task(worker.run())
+    await until(lambda: worker.roster.busy == 1 and worker.listener.listening.is_set())
+    looked: list[object] = []
+    look = worker._look_whether_cancelled
+
+    async def looking(attempt: Any) -> None:
+        await look(attempt)
+        looked.append(attempt)
+
+    worker._look_whether_cancelled = looking  # type: ignore[method-assign]
+    holdfast.sql("SELECT pg_notify('holdfast', $1)", f"cancel {ref.id}")
+    await until(lambda: bool(looked))
+    gate.set()
+    assert await ref.result("30s") == "done"
+    worker.stop()
+    await running
+
+
+async def test_T19_a_hook_that_blocks_does_not_hold_the_stop_for_ever(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast._engine.hooks.HOOK_SECONDS", 0.2)
+    blocked = threading.Event()
+
+    @holdfast.app.on_failure
+    def hook(failure: Failure) -> None:
+        threads.append(threading.current_thread())
+        blocked.wait(60)
+
+    @holdfast.app.task
+    async def doomed() -> None:
+        raise RuntimeError
+
+    threads: list[threading.Thread] = []
+    await doomed.enqueue()
+    await holdfast.drain()
+    assert [t.daemon for t in threads] == [True], "it must not keep the process from ending"
+    blocked.set()
+
+
+async def test_a_worker_that_was_silent_for_long_is_taken_for_dead_and_revived_by_a_beat(holdfast: Harness) -> None:
+    worker = holdfast.worker(queues="default")
+    await worker.presence.introduce(worker.claimer.worker_id)
+    holdfast.clock.advance("4m")
+    await worker.reaper.reap()
+    assert holdfast.sql("SELECT stopped_at IS NULL FROM holdfast.worker") == [(True,)]
+    holdfast.clock.advance("2m")
+    await worker.reaper.reap()
+    assert holdfast.sql("SELECT stopped_at IS NULL FROM holdfast.worker") == [(False,)]
+    assert not await worker.presence.asked_to_stop(0)
+    assert holdfast.sql("SELECT stopped_at IS NULL FROM holdfast.worker") == [(True,)]
+    await worker.reaper._link.close()
+
+
+def test_M19_a_machine_that_slept_has_no_wedged_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases go on while the machine sleeps; the loop rightly stands still."""
+
+    async def check() -> None:
+        beat = Beat.__new__(Beat)
+        beat._wedged_after, beat._warned = 300.0, False
+        beat.tick()
+        monkeypatch.setattr("holdfast._engine.lease.now", lambda: 1e12)
+        monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))
+        beat._check_loop()
+
+    asyncio.run(check())
+
+
+async def test_Q2_on_conflict_raise_is_all_or_nothing_in_bulk(holdfast: Harness) -> None:
+    @holdfast.app.task
+    async def step(n: int) -> None: ...
+
+    await holdfast.app.enqueue(step.bind(0), key="taken")
+    with pytest.raises(KeyTaken):
+        entries = [Entry(step.bind(n), key="taken" if n == 5 else f"k{n}", on_conflict="raise") for n in range(10)]
+        await holdfast.app.enqueue_many(entries)
+    with pytest.raises(KeyTaken):
+        holdfast.app.sync.enqueue_many(entries)
+    assert holdfast.enqueued(step) == 1
+
+
+async def test_T8_a_kind_of_several_steps_needs_the_name_of_one(holdfast: Harness) -> None:
+    holdfast.sql("INSERT INTO holdfast.kind VALUES ('many', 'q', 3, NULL, '{}'), ('one', 'q', 3, 'Only', '{}')")
+    with pytest.raises(EnqueueRefused, match="several steps"):
+        await holdfast.app.enqueue(named("many", {}))
+    with pytest.raises(Exception, match="several steps"):
+        holdfast.sql("SELECT holdfast.enqueue('many')")
+    ref = await holdfast.app.enqueue(named("one", {}))
+    info = await ref.info()
+    assert (info.queue, info.priority, info.step) == ("q", 3, "Only")
+
+
+async def test_T16_a_child_that_died_while_idle_is_not_used_again(holdfast_url: str) -> None:
+    from .steps_in_a_process import pid_of, tasks
+
+    app = App(holdfast_url, include=[tasks])
+    async with app, app.worker():
+        first = await (await pid_of.enqueue()).result("60s")
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: not _alive(first))
+        second = await (await pid_of.enqueue()).result("60s")
+    assert second not in (first, os.getpid())
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
