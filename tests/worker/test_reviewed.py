@@ -27,7 +27,9 @@ def locked(url: str, id: object) -> Any:
 
 
 @pytest.mark.parametrize("before", range(6))
-async def test_M6_a_locked_row_never_costs_the_connection_its_mind(holdfast: Harness, before: int) -> None:
+async def test_M6_a_locked_row_never_costs_the_connection_its_mind(
+    holdfast: Harness, before: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """After a failed pipeline the driver took skipped statements for prepared: the next flush ended the worker."""
     gate = asyncio.Event()
 
@@ -50,6 +52,7 @@ async def test_M6_a_locked_row_never_costs_the_connection_its_mind(holdfast: Har
     holder.close()
     await refs[0].result("30s")
     assert not running.done()
+    assert "recording is interrupted" not in caplog.text
     worker.stop()
     await running
 
