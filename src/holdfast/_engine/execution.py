@@ -60,7 +60,8 @@ class Execution:
         context = attempt.context(self._resources)
         current_context.set(context)
         if step.is_async and not self._middleware:
-            return await _on_loop(step, value, context)
+            # The common case, without a detour.
+            return await (step.call(value, context) if step.timeout is None else _on_loop(step, value, context))
         if step.executor == "process":
             call: Callable[[], Awaitable[Any]] = partial(self._in_process, attempt, step)
         elif step.is_async:
@@ -150,8 +151,6 @@ class Execution:
 
 
 async def _on_loop(step: Step, value: Any, context: Context) -> Any:
-    if step.timeout is None:
-        return await step.call(value, context)
     async with _limit(step):
         return await step.call(value, context)
 
