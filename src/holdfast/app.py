@@ -176,7 +176,7 @@ class App(Tasks):
         """How a task stands, live or archived."""
         found = await self._run(insights.task(self._queries, as_uuid(id)))
         if found is None:
-            raise TaskNotFound(f"there is no task {id}; it may be older than the retention time")
+            raise TaskNotFound(f"there is no task {id} in this database")
         return found
 
     async def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:

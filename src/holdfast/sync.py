@@ -129,7 +129,7 @@ class SyncApp:
         """As `App.info`, blocking."""
         found = self._run(insights.task(self._queries, as_uuid(id)))
         if found is None:
-            raise TaskNotFound(f"there is no task {id}; it may be older than the retention time")
+            raise TaskNotFound(f"there is no task {id} in this database")
         return found
 
     def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:

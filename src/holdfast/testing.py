@@ -201,6 +201,15 @@ class _Signals:
         self.stopping = stopping
 
 
+def _async_fixture(function: Any) -> Any:
+    """pytest-asyncio in its strict mode, which is its default, looks after its own fixtures only."""
+    try:
+        from pytest_asyncio import fixture
+    except ImportError:
+        return pytest.fixture(function)  # for other plugins that run async tests
+    return fixture(function)
+
+
 # Fixtures -------------------------------------------------------------------------------------------
 
 
@@ -246,7 +255,7 @@ def holdfast_tasks() -> Tasks:
     return Tasks()
 
 
-@pytest.fixture
+@_async_fixture
 async def holdfast(holdfast_url: str, holdfast_tasks: Tasks) -> AsyncIterator[Harness]:
     """An app on a database of its own."""
     app = holdfast_tasks if isinstance(holdfast_tasks, App) else App(include=[holdfast_tasks])

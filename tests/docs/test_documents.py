@@ -56,8 +56,10 @@ def test_the_readme_runs(tmp_path: Path, holdfast_url: str) -> None:
 
 def test_the_testing_page_runs(tmp_path: Path, holdfast_server: str) -> None:
     (page,) = blocks(ROOT / "docs/testing.md", "python")
+    (setting,) = re.findall(r"`(asyncio_mode = [^`]*)`", (ROOT / "docs/testing.md").read_text("utf-8"))
+    setting = setting.replace('"', "")
     (tmp_path / "test_page.py").write_text(page)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{setting}\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],
         cwd=tmp_path,
@@ -68,3 +70,30 @@ def test_the_testing_page_runs(tmp_path: Path, holdfast_server: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
+
+
+def test_the_plugin_works_in_the_strict_mode_of_pytest_asyncio(tmp_path: Path, holdfast_server: str) -> None:
+    (tmp_path / "test_strict.py").write_text(
+        "import pytest\n\n\n@pytest.mark.asyncio\nasync def test_it(holdfast):\n    await holdfast.drain()\n"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            "/dev/null",
+            "--rootdir",
+            ".",
+            "test_strict.py",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "HOLDFAST_TEST_URL": holdfast_server},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -15,7 +15,8 @@ import psycopg
 import pytest
 
 from holdfast import embedded
-from holdfast.embedded import Server, place, server
+from holdfast._db import config
+from holdfast.embedded import Server, server
 from holdfast.embedded.user import Account
 from holdfast.errors import EmbeddedError
 
@@ -383,7 +384,7 @@ def test_the_default_folder_is_that_of_the_project(tmp_path: Path, monkeypatch: 
 
 
 def test_outside_of_projects_the_default_folder_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if any(place._is_project(above) for above in tmp_path.parents):
+    if any(config._is_project(above) for above in tmp_path.parents):
         pytest.skip(f"{tmp_path} lies inside of a project")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._db.config import check_schema, embedded_url, project_settings, redact, resolve
+from holdfast._db.config import check_schema, embedded_folder, embedded_url, project_settings, redact, resolve
 from holdfast._db.connection import conninfo, unreachable
 from holdfast.errors import ConfigError, NoDatabase
 
@@ -69,6 +69,19 @@ def test_outside_of_projects_the_users_own_server_is_found(tmp_path: Path) -> No
         json.dumps({"url": "postgresql://own/db", "pid": os.getpid(), "folder": str(home)})
     )
     assert resolve(None, environment={}, start=tmp_path).url == "postgresql://own/db"
+
+
+def test_a_project_never_falls_back_to_the_users_server(tmp_path: Path) -> None:
+    """`holdfast pg status` would say that none is running, while tasks went to another project's database."""
+    home = tmp_path / "data" / "holdfast"
+    home.mkdir(parents=True)
+    (home / "server.json").write_text(
+        json.dumps({"url": "postgresql://own/db", "pid": os.getpid(), "folder": str(home)})
+    )
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "pyproject.toml").touch()
+    assert embedded_url(tmp_path / "shop") is None
+    assert embedded_folder(tmp_path / "shop") == tmp_path / "shop" / ".holdfast"
 
 
 def test_settings_are_found_from_a_folder_below(project: Path) -> None:

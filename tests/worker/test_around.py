@@ -6,13 +6,14 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from holdfast import App, ConfigError, Context, DeclarationError, Fail, Retry, Snooze, Tasks, current_context
+from holdfast import App, ConfigError, Context, DeclarationError, Fail, Retry, Snooze, Tasks, current_context, named
 from holdfast.testing import Harness
 
 from .support import attempts, check_log, row, running, sql, until, write_line
@@ -154,6 +155,32 @@ async def test_log_records_carry_what_a_person_searches_for(
     [(worker,)] = sql(holdfast.url, "SELECT worker_id::text FROM holdfast.attempts")
     said = [getattr(record, name, None) for name in ("kind", "step", "attempt", "queue", "worker")]
     assert said == ["broken", "main", 1, "default", worker]
+
+
+async def test_every_error_is_in_the_log(holdfast: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    """Also args that do not decode and wrong returns: the commonest mistakes must not be silent."""
+    caplog.set_level(logging.INFO, "holdfast")
+    kind = holdfast.app.kind("odd")
+
+    @kind.step
+    @dataclass
+    class Odd:
+        x: int = 0
+
+        async def run(self) -> Any:
+            return "not a step"
+
+    @holdfast.app.task(retry=Retry(1, delay="1h"))
+    async def flaky(n: int) -> None:
+        raise ValueError("once")
+
+    await kind.enqueue(Odd())
+    await holdfast.app.enqueue(named("flaky", {"n": "no number"}))
+    await flaky.enqueue(1)
+    await holdfast.drain()
+    assert "odd.Odd is parked after attempt 1: holdfast.errors.DeclarationError" in caplog.text
+    assert "flaky.main is parked after attempt 1: holdfast.errors.DecodeError" in caplog.text
+    assert "flaky.main failed in attempt 1, again in" in caplog.text
 
 
 async def test_app_worker_runs_beside_the_body_and_stops_after_it(holdfast: Harness) -> None:

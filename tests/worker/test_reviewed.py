@@ -207,8 +207,8 @@ async def test_Q2_on_conflict_raise_is_all_or_nothing_in_bulk(holdfast: Harness)
     async def step(n: int) -> None: ...
 
     await holdfast.app.enqueue(step.bind(0), key="taken")
+    entries = [Entry(step.bind(n), key="taken" if n == 5 else f"k{n}", on_conflict="raise") for n in range(10)]
     with pytest.raises(KeyTaken):
-        entries = [Entry(step.bind(n), key="taken" if n == 5 else f"k{n}", on_conflict="raise") for n in range(10)]
         await holdfast.app.enqueue_many(entries)
     with pytest.raises(KeyTaken):
         holdfast.app.sync.enqueue_many(entries)

@@ -16,9 +16,10 @@ from typing import Any
 from holdfast.errors import ConfigError, NoDatabase
 
 EMBEDDED_FACTS = "server.json"
-"""The file in which a running embedded server tells its `url` and `pid`."""
+"""The file in which a running embedded server tells its `url`, `pid` and `folder`."""
 
 _PASSWORD = re.compile(r"(?i)(://[^:@/\s]*:)[^@/\s]*(@)|(password=)('(?:[^'\\]|\\.)*'|[^\s&]+)")
+_PROJECT_SIGNS = ("pyproject.toml", ".git")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
 
@@ -48,7 +49,7 @@ def resolve(
         return Database(_for_libpq(env["DATABASE_URL"]), "DATABASE_URL")
     running = embedded_url(start)
     if running:
-        return Database(running, "the running embedded server of this project")
+        return Database(running, f"the running embedded server of {embedded_folder(start)}")
     raise NoDatabase(
         "no database was named. Choose one of:\n"
         '  - App("postgresql://user@host/database") in code, or --url on the command line\n'
@@ -84,16 +85,30 @@ def project_settings(start: Path | None = None) -> dict[str, Any]:
 
 
 def embedded_url(start: Path | None = None) -> str | None:
-    """The URL of a running embedded server of this project, from the facts it left."""
-    for home in (*(folder / ".holdfast" for folder in _upwards(start)), user_folder()):
-        try:
-            told = json.loads((home / EMBEDDED_FACTS).read_text("utf-8"))
-            # A copied folder carries the facts of a server that is not its own.
-            if Path(told["folder"]).samefile(home) and _lives(int(told["pid"])):
-                return str(told["url"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return None
+    """The URL of the running embedded server that belongs to a folder, from the facts it left."""
+    home = embedded_folder(start)
+    try:
+        told = json.loads((home / EMBEDDED_FACTS).read_text("utf-8"))
+        # A copied folder carries the facts of a server that is not its own.
+        mine = Path(told["folder"]).samefile(home) and _lives(int(told["pid"]))
+        return str(told["url"]) if mine else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def embedded_folder(start: Path | None = None) -> Path:
+    """Where the embedded server of a folder lives: `.holdfast` of the project around it, else the user's own."""
+    for folder in _upwards(start):
+        if _is_project(folder):
+            return folder / ".holdfast"
+    return user_folder()
+
+
+def _is_project(folder: Path) -> bool:
+    try:
+        return (folder / ".holdfast").is_dir() or any((folder / sign).exists() for sign in _PROJECT_SIGNS)
+    except PermissionError:
+        return False
 
 
 def user_folder() -> Path:

@@ -12,6 +12,8 @@ from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
+import msgspec
+
 from holdfast._engine.attempt import Attempt, Interruption
 from holdfast._engine.processes import Processes
 from holdfast._engine.threads import Threads, outcome_of
@@ -112,16 +114,6 @@ class Execution:
         outcome = outcome_of_error(step, error, attempt.errors)
         if attempt.interruption in _OURS and isinstance(outcome, (Retried, Failed)) and not isinstance(error, Fail):
             return Released()  # an error of being interrupted
-        if isinstance(outcome, Failed):
-            log.warning(
-                "%s.%s is parked after attempt %s: %s: %s",
-                attempt.kind,
-                attempt.step,
-                attempt.number,
-                type(error).__name__,
-                _brief(error),
-                extra=fields(attempt),
-            )
         return outcome
 
     def _moves_checked(self, attempt: Attempt, outcome: Outcome) -> Outcome:
@@ -188,8 +180,16 @@ def fields(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _brief(error: BaseException) -> str:
+def tell(attempt: Attempt, outcome: Retried | Failed) -> None:
+    """Logs an error of a step: people wait for these, in the log before anywhere else."""
     try:
-        return str(error)[:300]
-    except Exception:
-        return "(its text cannot be shown)"
+        error = msgspec.json.decode(outcome.error, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        error = {}
+    said = f"{error.get('type')}: {error.get('message')}"[:300]
+    name = f"{attempt.kind}.{attempt.step}"
+    if isinstance(outcome, Failed):
+        log.warning("%s is parked after attempt %s: %s", name, attempt.number, said, extra=fields(attempt))
+    else:
+        again = f"again in {outcome.delay:.1f} s"
+        log.info("%s failed in attempt %s, %s: %s", name, attempt.number, again, said, extra=fields(attempt))

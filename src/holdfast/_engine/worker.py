@@ -17,7 +17,7 @@ from holdfast._db.connection import Link, explaining
 from holdfast._db.listen import Listener
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer, Known
-from holdfast._engine.execution import Execution, fields
+from holdfast._engine.execution import Execution, fields, tell
 from holdfast._engine.hooks import Hooks
 from holdfast._engine.lease import Beat, BeatReport
 from holdfast._engine.presence import Presence
@@ -25,7 +25,7 @@ from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Ending, Settler, continued
-from holdfast._model.outcome import Cancelled, Failed, Finished, Released
+from holdfast._model.outcome import Cancelled, Failed, Finished, Released, Retried
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Reaped
 from holdfast._sql.queries import queries as queries_of
@@ -162,6 +162,11 @@ class Worker:
             self.execution.interrupt(attempt, Interruption.LOST)
         if handles:
             await asyncio.wait(handles, timeout=1)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop.is_set()
 
     def stop(self) -> None:
         """Asks the worker to stop; asked a second time, it stops at once."""
@@ -314,6 +319,8 @@ class Worker:
             roster.forget(attempt)
         elif roster.holds(attempt):
             self.settler.add(attempt, outcome)
+            if isinstance(outcome, (Retried, Failed)):
+                tell(attempt, outcome)
         if attempt.lingering:
             roster.lingering[attempt.id] = attempt
             log.warning(

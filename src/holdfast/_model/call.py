@@ -1,5 +1,6 @@
 """What can be enqueued: a bound function, a step value, or a name with args."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, overload
@@ -133,6 +134,9 @@ def _cure_for(what: object) -> str:
         return f"{what.__qualname__} is a class: enqueue a value of it, {what.__qualname__}(...)"
     if isinstance(what, str):
         return f"a string cannot be enqueued: for a task by its name write named({what!r}, {{...}})"
+    if inspect.iscoroutine(what):
+        what.close()  # or Python warns that it was never awaited
+        return f"{what.__name__}(...) was called, not enqueued: enqueue {what.__name__}.bind(...)"
     bind = getattr(what, "bind", None)
     if callable(bind) and hasattr(what, "enqueue"):
         name = getattr(what, "__name__", "function")

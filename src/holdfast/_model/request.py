@@ -44,9 +44,9 @@ def request_of(what: object, options: EnqueueOptions | None = None) -> Request:
     if isinstance(what, Entry):
         given = {**given, **what.options}
         what = what.what
-    _check_names(given)
     try:
         call = call_of(what)
+        _check_names(given)
         delay, at = _when(given)
         return Request(
             id=uuid7(),

@@ -64,9 +64,7 @@ def new_tasks(queries: Queries, requests: Sequence[Request]) -> Plan[list[NewTas
                 known[request.kind] = (yield queries.declared(request.kind)) or Declared("default", 0, MAIN)
             declared = known[request.kind]
             if step == MAIN and declared.first is None:
-                raise EnqueueRefused(
-                    f"{request.kind} has several steps: name the first, {request.kind}.Step"
-                )
+                raise EnqueueRefused(f"{request.kind} has several steps: name the first, {request.kind}.Step")
             queue = declared.queue if queue is None else queue
             priority = declared.priority if priority is None else priority
             step = declared.first if step == MAIN and declared.first is not None else step

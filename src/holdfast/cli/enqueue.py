@@ -61,12 +61,23 @@ def enqueue(
         ref = app.enqueue(call, **given)
         if not ref.created:
             click.echo(f"not enqueued: this unfinished task holds the key {options['key']!r}", err=True)
+        _tell_unroutable(app.info(ref.id))
         if not wait:
             print_json({"id": ref.id, "created": ref.created}) if setup.json else click.echo(str(ref.id))
             return
         if not setup.json:
             click.echo(str(ref.id))
         _wait(setup, app, ref, timeout)
+
+
+def _tell_unroutable(task: "TaskInfo") -> None:
+    """A misspelt name, or no worker: better said at once than after a long wait."""
+    if task.phase == "unroutable":
+        click.echo(
+            f"no live worker knows {task.kind}.{task.step} in queue {task.queue}: it waits until one does "
+            "(holdfast worker APP)",
+            err=True,
+        )
 
 
 def _wait(setup: Setup, app: "SyncApp", ref: "SyncRef[Any]", timeout: float) -> None:

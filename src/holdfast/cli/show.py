@@ -54,6 +54,9 @@ def show(setup: Setup, /, id: str) -> None:
         _heading("Changes")
         for change in changes:
             _print_change(change)
+    if task.phase == "unroutable":
+        click.echo(f"\nNo live worker knows {line(task.kind)}.{line(task.step)} in queue {line(task.queue)}.")
+        click.echo("It waits until one does: holdfast worker APP")
     if task.state == "parked":
         click.echo(f"\nIt waits for a person. Repair the cause, then: holdfast retry {task.id}")
 

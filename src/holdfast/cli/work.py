@@ -113,7 +113,13 @@ def _on_signal(made: "Worker", running: "asyncio.Task[None]", number: signal.Sig
         running.cancel()
         return
     held = len(made.roster.held)
-    log.info("%s: stopping; %s tasks are held. Once more stops at once", number.name, held)
+    tasks = "1 task" if held == 1 else f"{held} tasks"
+    if made.stopping:
+        log.info("%s: stopping at once; what runs is given back (%s)", number.name, tasks)
+    else:
+        log.info(
+            "%s: stopping; what runs may end within the grace time (%s). Once more stops at once", number.name, tasks
+        )
     made.stop()
 
 

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast._db.config import user_folder
+from holdfast._db.config import embedded_folder
 from holdfast.embedded.user import Account, account_for, is_trusted, name_of
 from holdfast.errors import EmbeddedError
 
-_PROJECT_SIGNS = ("pyproject.toml", ".git")
 _MARKER = "embedded.json"
 _LOCK_TIMEOUT = 300.0
 # `.s.PGSQL.5432` in this folder must fit in the 104 bytes some systems have for the path of a socket.
@@ -63,20 +62,10 @@ class Place:
 def default_folder() -> Path:
     """`.holdfast` of the project around the current folder; outside of projects, the user's data folder."""
     try:
-        here = Path.cwd()
+        Path.cwd()
     except FileNotFoundError:
         raise EmbeddedError("The current folder no longer exists. Go to another, or use --folder.") from None
-    for folder in (here, *here.parents):
-        if _is_project(folder):
-            return folder / ".holdfast"
-    return user_folder()
-
-
-def _is_project(folder: Path) -> bool:
-    try:
-        return (folder / ".holdfast").is_dir() or any((folder / sign).exists() for sign in _PROJECT_SIGNS)
-    except PermissionError:
-        return False
+    return embedded_folder()
 
 
 def recorded(folder: Path) -> Place | None:

@@ -404,7 +404,7 @@ BEGIN
         SELECT a.state INTO ended FROM holdfast.archive a WHERE a.id = lock_task.id LIMIT 1;
         IF ended IS NULL THEN
             RAISE EXCEPTION 'holdfast: there is no task %', id USING ERRCODE = 'HF404',
-                HINT = 'It may be older than the retention time.';
+                HINT = 'Is this the right database, and the right schema?';
         END IF;
         RAISE EXCEPTION 'holdfast: cannot % task %: it is already %', verb, id, ended USING ERRCODE = 'HF409',
             HINT = 'Finished tasks are history; enqueue a new one.';
