@@ -15,13 +15,10 @@ What can go wrong with a flush, and what is done about it:
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, assert_never
+from typing import assert_never
 from uuid import UUID
-
-import msgspec
 
 from holdfast._db.connection import (
     Link,
@@ -32,6 +29,7 @@ from holdfast._db.connection import (
     is_unknown,
 )
 from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._engine.ending import Ending, Group, Times, affordable, by_queue, intact, moved_on, write
 from holdfast._engine.execution import fields
 from holdfast._model.codec import simple_error
 from holdfast._model.outcome import (
@@ -45,32 +43,13 @@ from holdfast._model.outcome import (
     Snoozed,
 )
 from holdfast._model.tasks import Tasks
-from holdfast._sql.queries import Fence, Queries
+from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 
 log = logging.getLogger("holdfast.worker")
 
-LARGEST_FLUSH = 1000
-LARGEST_BYTES = 8 * 1024 * 1024
 LOCK_TIMEOUT = "500ms"
 PRIORITY_SECONDS = 0.2
-
-_encode = msgspec.json.Encoder().encode
-_Times = dict[UUID, float | None]
-
-
-@dataclass(slots=True)
-class Ending:
-    """An attempt and how it ended, until that is recorded. `kept`: it goes on here; `sent`: when it was written."""
-
-    attempt: Attempt
-    outcome: Outcome
-    kept: bool = False
-    sent: float = 0.0
-
-
-_Group = tuple[str, UUID, str, list[Ending]]
-"""Queue, worker, statement, and what it is to write."""
 
 
 class Settler:
@@ -146,7 +125,7 @@ class Settler:
     async def _flush_some(self) -> None:
         if self._unsure:
             await self._read_back()
-        count = _affordable(self._pending)
+        count = affordable(self._pending)
         batch, self._pending = self._pending[:count], self._pending[count:]
         try:
             await self._flush(batch)
@@ -166,11 +145,11 @@ class Settler:
             return
         await self._look_for_higher(batch)
         groups = self._groups(batch)
-        writes = [self._write(*group) for group in groups]
+        writes = [write(self._queries, self._tasks, self._lease, group) for group in groups]
         for ending in batch:
             ending.sent = now()
         try:
-            answers: list[_Times] = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
+            answers: list[Times] = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
         except LockNotAvailable:
             await self._flush_unlocked(groups, writes)
             return
@@ -189,12 +168,12 @@ class Settler:
         if missing:
             await self._look_after(missing)
 
-    async def _flush_unlocked(self, groups: list[_Group], writes: list[Query[_Times]]) -> None:
+    async def _flush_unlocked(self, groups: list[Group], writes: list[Query[Times]]) -> None:
         """Somebody has locked a row: each statement by itself, passing over what is locked."""
         missing: list[Ending] = []
-        for group, write in zip(groups, writes, strict=True):
+        for group, query in zip(groups, writes, strict=True):
             try:
-                (answer,) = await self._link.transact([self._queries.skip_locked(write)])
+                (answer,) = await self._link.transact([self._queries.skip_locked(query)])
             except Exception as error:
                 if not is_data_error(error) or is_missing_partition(error):
                     raise
@@ -204,7 +183,7 @@ class Settler:
         if missing:
             await self._look_after(missing)
 
-    def _take_in(self, endings: list[Ending], answer: _Times) -> list[Ending]:
+    def _take_in(self, endings: list[Ending], answer: Times) -> list[Ending]:
         """Tells of the endings that were recorded, and gives those that were not."""
         missing: list[Ending] = []
         complete = len(answer) == len(endings)
@@ -238,7 +217,7 @@ class Settler:
         self._forget_keep(ending)
         await self._flush([Ending(ending.attempt, Failed(safe, charged=False))])
 
-    def _groups(self, batch: list[Ending]) -> list[_Group]:
+    def _groups(self, batch: list[Ending]) -> list[Group]:
         """The batch by queue, worker and statement."""
         groups: dict[tuple[str, UUID, str], list[Ending]] = {}
         for ending in batch:
@@ -283,64 +262,19 @@ class Settler:
             ending.kept = False
             self._roster.continuing -= 1
 
-    def _write(self, queue: str, worker: UUID, statement: str, endings: Sequence[Ending]) -> Query[_Times]:
-        values = {str(e.attempt.id): self._values(e) for e in endings}
-        ids, outcomes = "{" + ",".join(values) + "}", _encode(values)
-        match statement:
-            case "finish":
-                return self._queries.finish(queue, worker, ids, outcomes)
-            case "keep" | "advance":
-                keep = statement == "keep"
-                return self._queries.advance(queue, worker, ids, outcomes, keep=keep, lease=self._lease)
-            case "cancel":
-                return self._queries.cancel(queue, worker, ids, outcomes)
-            case _:
-                return self._queries.stay(queue, worker, ids, outcomes)
-
-    def _values(self, ending: Ending) -> dict[str, Any]:
-        """What a statement needs to know about one ending."""
-        attempt = ending.attempt
-        values: dict[str, Any] = {"attempt": attempt.number}
-        match ending.outcome:
-            case Finished(result=result):
-                if result is not None:
-                    values["result"] = msgspec.Raw(result)
-            case Advanced(step=step, args=args, delay=delay, at=at):
-                values |= {
-                    "step": step,
-                    "args": msgspec.Raw(args),
-                    "at": at,
-                    "delay": delay or None,
-                    "old_step": attempt.step,
-                    "old_args": msgspec.Raw(attempt.args),
-                    "claimed_at": attempt.claimed_at,
-                    "max_crashes": self._tasks._steps[attempt.kind, step].max_crashes,
-                }
-            case Retried(error=error, delay=delay):
-                values |= {"outcome": "retried", "error": msgspec.Raw(error), "errors": 1, "delay": delay}
-            case Failed(error=error, charged=charged):
-                values |= {"outcome": "failed", "error": msgspec.Raw(error), "errors": int(charged)}
-            case Snoozed(delay=delay, at=at):
-                values |= {"outcome": "snoozed", "at": at, "delay": delay}
-            case Released(delay=delay):
-                values |= {"outcome": "released", "delay": delay or None}
-            case Cancelled(reason=reason):
-                values["reason"] = reason
-        return values
-
     async def _look_after(self, missing: list[Ending]) -> None:
         """Rows that did not come back from a write whose answer we have."""
         again: list[Ending] = []
-        for queue, endings in _by_queue(missing):
+        for queue, endings in by_queue(missing):
             fences = await self._link.run(self._queries.fences(queue, [e.attempt.id for e in endings]))
             for ending in endings:
                 fence = fences.get(ending.attempt.id)
-                if fence is not None and _intact(ending, fence):
+                if fence is not None and intact(ending, fence):
                     self._forget_keep(ending)
                     if fence.cancelled and not isinstance(ending.outcome, Finished):
                         ending.outcome = Cancelled("")
                     again.append(ending)
-                elif fence is not None and _moved_on(ending, fence):
+                elif fence is not None and moved_on(ending, fence):
                     # An earlier send, whose answer was lost, came through after all.
                     self._tell_recorded(ending, fence.claimed_at)
                 else:
@@ -352,17 +286,17 @@ class Settler:
 
     async def _read_back(self) -> None:
         """After a lost answer: find out what was recorded, and send only the rest again."""
-        for queue, endings in _by_queue(self._unsure):
+        for queue, endings in by_queue(self._unsure):
             ids = [e.attempt.id for e in endings]
             fences = await self._link.run(self._queries.fences(queue, ids))
             logged = {(r.id, r.attempt): r.outcome for r in await self._link.run(self._queries.recorded(ids))}
             for ending in endings:
                 attempt, fence = ending.attempt, fences.get(ending.attempt.id)
                 self._unsure.remove(ending)
-                if fence is not None and _intact(ending, fence):
+                if fence is not None and intact(ending, fence):
                     self._forget_keep(ending)
                     self._pending.append(ending)
-                elif fence is not None and _moved_on(ending, fence):
+                elif fence is not None and moved_on(ending, fence):
                     self._tell_recorded(ending, fence.claimed_at)
                 elif logged.get((attempt.id, attempt.number), "lost") == "lost":
                     self._tell_lost(ending)
@@ -387,46 +321,3 @@ class Settler:
             type(ending.outcome).__name__.lower(),
             extra=fields(ending.attempt),
         )
-
-
-def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:
-    """The attempt that follows a kept move."""
-    assert isinstance(ending.outcome, Advanced)  # noqa: S101 - only moves are kept
-    step = ending.outcome.step
-    # The lease began when the move was written, which may be a while ago if its answer was lost.
-    return ending.attempt.next(ending.outcome, tasks._steps[ending.attempt.kind, step], claimed_at, ending.sent)
-
-
-def _affordable(endings: list[Ending]) -> int:
-    """How many of these one flush takes: bounded by number and by bytes, or a large one would never come through."""
-    size = 0
-    for count, ending in enumerate(endings[:LARGEST_FLUSH]):
-        match ending.outcome:
-            case Finished(result=bytes() as json) | Advanced(args=json) | Retried(error=json) | Failed(error=json):
-                size += len(json)
-        if size > LARGEST_BYTES:
-            return max(1, count)
-    return LARGEST_FLUSH
-
-
-def _intact(ending: Ending, fence: Fence) -> bool:
-    """Whether the row still waits for the end of this attempt."""
-    attempt = ending.attempt
-    return (fence.worker_id, fence.attempt) == (attempt.worker_id, attempt.number)
-
-
-def _moved_on(ending: Ending, fence: Fence) -> bool:
-    """Whether the row is where a kept move would have brought it: only this worker can have done that."""
-    attempt = ending.attempt
-    return ending.kept and (fence.worker_id, fence.attempt, fence.moves) == (
-        attempt.worker_id,
-        attempt.number + 1,
-        attempt.moves + 1,
-    )
-
-
-def _by_queue(endings: list[Ending]) -> list[tuple[str, list[Ending]]]:
-    queues: dict[str, list[Ending]] = {}
-    for ending in endings:
-        queues.setdefault(ending.attempt.queue, []).append(ending)
-    return list(queues.items())

@@ -17,6 +17,7 @@ from holdfast._db.connection import Link, explaining
 from holdfast._db.listen import Listener
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer, Known
+from holdfast._engine.ending import Ending, continued
 from holdfast._engine.execution import Execution, fields, tell
 from holdfast._engine.hooks import Hooks
 from holdfast._engine.lease import Beat, BeatReport
@@ -24,7 +25,7 @@ from holdfast._engine.presence import Presence
 from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
 from holdfast._engine.settings import WorkerSettings
-from holdfast._engine.settle import Ending, Settler, continued
+from holdfast._engine.settle import Settler
 from holdfast._model.outcome import Cancelled, Failed, Finished, Released, Retried
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Reaped
