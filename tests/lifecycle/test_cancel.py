@@ -127,7 +127,7 @@ def test_T12_Q8_a_verb_on_a_task_that_ended_or_never_was(db: Db, worker: UUID, v
     with pytest.raises(psycopg.Error, match=f"there is no task {nobody}") as missing:
         call(nobody)
     found = explained(missing.value, "holdfast")
-    assert isinstance(found, TaskNotFound) and "retention" in str(found)
+    assert isinstance(found, TaskNotFound) and "right database" in str(found)
     assert db.one("SELECT count(*) FROM holdfast.change") == 0
 
 

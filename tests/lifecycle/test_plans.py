@@ -82,6 +82,7 @@ def check_claim_plan(plan: str) -> None:
 
 @pytest.mark.parametrize("fill", [fill_fresh, fill_unseen, fill_stale, fill_stale_empty])
 def test_claim_walks_its_index_among_200000_ready_rows(own_db: Db, fill: Any) -> None:
+    needs_todays_planner(own_db)
     own_db.sql("ALTER TABLE holdfast.task SET (autovacuum_enabled = off)")
     fill(own_db)
     query = claim(own_db)
@@ -100,6 +101,13 @@ def looks_up_ids(plan: str) -> bool:
     """Whether the ids are looked up in the primary key, and not filtered out of a scan of all of it."""
     conditions = [line for line in plan.splitlines() if "Index Cond" in line and "id = ANY" in line]
     return "task_pkey" in plan and bool(conditions)
+
+
+def needs_todays_planner(db: Db) -> None:
+    """Older planners choose bitmap scans here, and with statistics this wrong even scans of the table."""
+    version = db.connection.info.server_version
+    if version < 160000:
+        pytest.skip(f"these plans are those of PostgreSQL 16 and newer; this server is {version // 10000}")
 
 
 def settle_plans(db: Db) -> None:
@@ -142,6 +150,7 @@ def look_plans(db: Db) -> None:
 
 
 def test_M10_finish_of_a_thousand_among_50000_running_rows_with_stale_statistics(own_db: Db) -> None:
+    needs_todays_planner(own_db)
     own_db.sql("ALTER TABLE holdfast.task SET (autovacuum_enabled = off)")
     own_db.sql("ANALYZE holdfast.task")
     own_db.sql(FILL, 50_000)
