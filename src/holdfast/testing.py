@@ -19,7 +19,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,9 @@ from holdfast.app import App
 
 URL_VARIABLE = "HOLDFAST_TEST_URL"
 """A server to test on instead of the embedded one; its role must be allowed to create databases."""
+
+
+_FOLDER, _OWNER = "holdfast-test-", "owner"
 
 
 class SimulatedCrash(BaseException):
@@ -220,7 +223,9 @@ def holdfast_server() -> Iterator[str]:
     if given:
         yield given
         return
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-test-"))
+    _clear_abandoned()
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
+    (folder / _OWNER).write_text(str(os.getpid()))
     server = embedded.start(folder, durable=False)
     try:
         yield server.url()
@@ -263,6 +268,19 @@ async def holdfast(holdfast_url: str, holdfast_tasks: Tasks) -> AsyncIterator[Ha
         async with app:
             yield Harness(app, holdfast_url)
         app.sync.close()
+
+
+def _clear_abandoned() -> None:
+    """Ends the servers of test runs that were killed before they could do it themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(_FOLDER + "*"):
+        try:
+            os.kill(int((folder / _OWNER).read_text()), 0)
+        except ProcessLookupError:
+            with suppress(Exception):
+                embedded.reset(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+        except (OSError, ValueError):
+            continue  # somebody else's
 
 
 @contextmanager

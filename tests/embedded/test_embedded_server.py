@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import embedded
+from holdfast import embedded, testing
 from holdfast._db import config
 from holdfast.embedded import Server, server
 from holdfast.embedded.user import Account
@@ -416,3 +416,22 @@ def test_without_a_folder_the_default_one_is_used(tmp_path: Path, monkeypatch: p
     finally:
         embedded.reset()
     assert embedded.find() is None
+
+
+def test_the_server_of_a_killed_test_run_is_ended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    abandoned, running = tmp_path / "holdfast-test-a", tmp_path / "holdfast-test-b"
+    for folder, owner in ((abandoned, ended.pid), (running, os.getpid())):
+        folder.mkdir()
+        (folder / "owner").write_text(str(owner))
+    started = embedded.start(abandoned, durable=False)
+    try:
+        testing._clear_abandoned()
+        assert not abandoned.exists() and running.exists()
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(started.url())
+    finally:
+        if abandoned.exists():
+            embedded.reset(abandoned)
