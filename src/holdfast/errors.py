@@ -63,7 +63,9 @@ class DecodeError(HoldfastError):
 
 
 class DatabaseUnreachable(HoldfastError):
-    """The database server cannot be reached, or refuses this connection."""
+    """The database server cannot be reached, or refuses this connection. `permanent` if waiting will not help."""
+
+    permanent = False
 
 
 class SchemaError(HoldfastError):

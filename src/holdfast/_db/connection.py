@@ -7,6 +7,7 @@ a statement may be sent twice.
 
 import asyncio
 import os
+import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -168,7 +169,7 @@ _REFUSED_TEXTS = (
 def is_passing(error: BaseException) -> bool:
     """Whether an error is likely to pass by itself: the server restarts, the network is cut, a lock was taken."""
     if isinstance(error, DatabaseUnreachable):
-        return not getattr(error, "permanent", False)
+        return not error.permanent
     if isinstance(error, (TimeoutError, ConnectionError)):
         return True
     if not isinstance(error, psycopg.Error):
@@ -210,7 +211,7 @@ def unreachable(error: BaseException) -> DatabaseUnreachable:
         else "Is the server running, and does the URL name the right host and port?"
     )
     made = DatabaseUnreachable(f"cannot connect to PostgreSQL: {text}\n{advice}")
-    made.permanent = permanent  # type: ignore[attr-defined]
+    made.permanent = permanent
     return made
 
 
@@ -250,6 +251,12 @@ def explaining(schema: str) -> Iterator[None]:
         if ours is None or ours is error:
             raise
         raise ours from error
+
+
+def pause_after(failures: int, *, longest: float) -> float:
+    """Seconds to wait after so many failures in a row: longer each time, and not in step with everybody else."""
+    longer: float = min(longest, 0.05 * 2.0 ** min(failures, 16))
+    return longer * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 # Links ----------------------------------------------------------------------------------------------

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from contextlib import suppress
 
-from holdfast._db.connection import connect
+from holdfast._db.connection import connect, pause_after
 from holdfast._sql.query import quote
 
 log = logging.getLogger("holdfast.listen")
@@ -40,7 +39,7 @@ class Listener:
                 )
             finally:
                 self.listening.clear()
-            await asyncio.sleep(min(30.0, 0.2 * 2 ** min(failures, 8)) * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(pause_after(failures, longest=30.0))
 
     async def _listen(self) -> None:
         connection = await connect(self._url, "holdfast listen")

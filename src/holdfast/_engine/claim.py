@@ -10,14 +10,13 @@ active, one last claim; so whoever enqueues after that claim sees the flag and n
 import asyncio
 import json
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from holdfast._db.connection import Link, is_passing
+from holdfast._db.connection import Link, is_passing, pause_after
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._model.names import uuid7
 from holdfast._model.tasks import Tasks
@@ -178,7 +177,7 @@ class Claimer:
                 self._idle = False
                 failures += 1
                 log.log(logging.WARNING if failures == 1 else logging.DEBUG, "claiming is interrupted: %s", error)
-                await self._sleep(min(5.0, 0.1 * 2 ** min(failures, 6)) * random.uniform(0.5, 1.0))  # noqa: S311
+                await self._sleep(pause_after(failures, longest=5.0))
 
     async def _round(self) -> None:
         self._wake.clear()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from holdfast._db.connection import Link, is_passing
+from holdfast._db.connection import Link, is_passing, pause_after
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._sql.queries import Queries
 
@@ -113,7 +113,7 @@ class Beat:
                 log.log(logging.WARNING if failures == 1 else logging.DEBUG, "the beat is interrupted: %s", error)
                 if not is_passing(error) and failures == 1:
                     log.exception("the beat met an error that may not pass by itself")
-                wait = min(self._interval / 3, 0.1 * 2 ** min(failures, 6)) * random.uniform(0.5, 1.0)  # noqa: S311
+                wait = pause_after(failures, longest=self._interval / 3)
             await self._pause(wait)
         await link.close()
 

@@ -14,7 +14,6 @@ What can go wrong with a flush, and what is done about it:
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import assert_never
@@ -27,6 +26,7 @@ from holdfast._db.connection import (
     is_missing_partition,
     is_passing,
     is_unknown,
+    pause_after,
 )
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.ending import Ending, Group, Times, affordable, by_queue, intact, moved_on, write
@@ -111,7 +111,7 @@ class Settler:
                     len(self._pending) + len(self._unsure),
                     error,
                 )
-                await asyncio.sleep(min(5.0, 0.05 * 2 ** min(failures, 7)) * random.uniform(0.5, 1.0))  # noqa: S311
+                await asyncio.sleep(pause_after(failures, longest=5.0))
                 self._wake.set()
 
     async def settled(self) -> None:
