@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import App, EnqueueRefused, Entry, Failure, KeyTaken, Snooze, named
-from holdfast._db.connection import connect_sync
+from holdfast._db.connection import DriverError, connect_sync
 from holdfast._engine.lease import Beat
+from holdfast._model.names import uuid7
+from holdfast._sql.queries import NewTask
 from holdfast.testing import Harness
 
 from .support import until
@@ -55,6 +57,19 @@ async def test_M6_a_locked_row_never_costs_the_connection_its_mind(
     assert "recording is interrupted" not in caplog.text
     worker.stop()
     await running
+
+
+async def test_M6_a_connection_is_not_used_again_after_a_failed_pipeline(holdfast: Harness) -> None:
+    """What the driver believes to be prepared on it, the server may have skipped."""
+    link = holdfast.worker(queues="default")._links["settle"]
+    queries = holdfast.app._queries
+    await link.transact([queries.schema_version()])
+    used = link._connection
+    with pytest.raises(DriverError):
+        await link.transact([queries.enqueue(NewTask(uuid7(), "default", "greeter", "ReadName", b"no JSON"))])
+    await link.transact([queries.schema_version()])
+    assert link._connection is not used
+    await link.close()
 
 
 async def test_M6_a_locked_row_and_a_refused_value_in_one_flush(
