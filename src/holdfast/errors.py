@@ -3,6 +3,7 @@
     HoldfastError
     ├── ConfigError             a setting is wrong or missing
     │   ├── NoDatabase          no database was named; the message lists the ways to name one
+    │   ├── FilterError         a filter such as "state:parked since:1h" is not understood
     │   └── InvalidDuration     "90s", "1h30m", a number of seconds or a timedelta was expected (also a ValueError)
     ├── DeclarationError        a task, kind, step or resource is declared wrongly (raised at import)
     ├── EnqueueRefused          refused at the door: nothing was written
@@ -36,6 +37,10 @@ class ConfigError(HoldfastError):
 
 class NoDatabase(ConfigError):
     """No database was named."""
+
+
+class FilterError(ConfigError):
+    """A filter is not understood."""
 
 
 class InvalidDuration(ConfigError, ValueError):

@@ -7,7 +7,7 @@ both take. Nothing here knows a driver: running a query is the business of `hold
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Generic, TypeVar
@@ -31,6 +31,10 @@ class Statement:
     text: str
     parameters: tuple[str, ...]
 
+    def with_text(self, text: str) -> "Statement":
+        """The same statement in other words."""
+        return replace(self, text=text)
+
     def skip_locked(self, schema: str) -> "Statement":
         """The same statement, passing over rows that somebody else has locked."""
         queue = f"${self.parameters.index('queue') + 1}"
@@ -38,7 +42,7 @@ class Statement:
             rf"ARRAY(SELECT l.id FROM {quote(schema)}.task l WHERE l.queue = {queue}::text"  # noqa: S608 - quoted
             r" AND l.id = ANY (\1::uuid[]) ORDER BY l.id FOR UPDATE SKIP LOCKED)"
         )
-        return Statement(self.name, self.prose, _IDS.sub(picked, self.text), self.parameters)
+        return self.with_text(_IDS.sub(picked, self.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,95 @@
+"""What a filter is in SQL: a condition on the columns of the view `tasks`, with numbered parameters."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from holdfast._model.filter import PHASES, Filter, Term, moment
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query, Row, for_schema
+
+T = TypeVar("T")
+
+_MARKER = "/*filter*/true"
+
+
+def filtered(
+    queries: Queries, name: str, filter: Filter, read: Callable[[Sequence[Row]], T], /, **values: object
+) -> Query[T]:
+    """A statement of `insights.sql` that has the place `/*filter*/true`, for those tasks that a filter lets through."""
+    query = queries.read(name, **values)
+    condition = Condition(len(query.parameters))
+    text = " AND ".join(condition.of(term) for term in filter.terms) or "true"
+    statement = query.statement.with_text(query.statement.text.replace(_MARKER, for_schema(text, queries.schema)))
+    return Query(statement, (*query.parameters, *condition.parameters), read)
+
+
+class Condition:
+    """Builds conditions; values become parameters, numbered behind those that are there already."""
+
+    def __init__(self, before: int) -> None:
+        self._before = before
+        self.parameters: list[object] = []
+
+    def of(self, term: Term) -> str:
+        """The condition of a term. What is not known, such as a key that is not there, counts as not so."""
+        said = " OR ".join(self._said(term, value) for value in term.values)
+        return f"({said}) IS NOT TRUE" if term.negated else f"({said})"
+
+    def _said(self, term: Term, value: str) -> str:
+        match term.field:
+            case "state":
+                # Checked words, written out: so the planner knows which tables and indexes cannot have them.
+                return f"{'phase' if value in PHASES else 'state'} = '{value}'"
+            case "priority":
+                return f"priority = {int(value)}"
+            case "id":
+                first, last = id_range(value)
+                return f"id BETWEEN {self._value(first, 'uuid')} AND {self._value(last, 'uuid')}"
+            case "worker":
+                return self._worker(value)
+            case "error":
+                part = self._value(f"%{_escaped(value)}%", "text")
+                return f"error ->> 'type' ILIKE {part} OR error ->> 'message' ILIKE {part}"
+            case "args":
+                path = self._value(list(term.path), "text[]")
+                return f"args #>> {path} IS NULL" if value == "null" else self._like(f"args #>> {path}", value)
+            case "since":
+                return f"created_at >= {self._moment('since', value)}"
+            case "before":
+                return f"created_at < {self._moment('before', value)}"
+            case column:
+                return self._like(column, value)
+
+    def _like(self, column: str, value: str) -> str:
+        if "*" not in value:
+            return f"{column} = {self._value(value, 'text')}"
+        return f"{column} LIKE {self._value(_escaped(value).replace('*', '%'), 'text')}"
+
+    def _worker(self, value: str) -> str:
+        try:
+            return f"worker_id = {self._value(UUID(value), 'uuid')}"
+        except ValueError:
+            named = self._like("w.name", value)
+            return f"worker_id = ANY (ARRAY(SELECT w.id FROM holdfast.worker w WHERE {named}))"  # noqa: S608
+
+    def _moment(self, field: str, value: str) -> str:
+        when = moment(field, value)
+        if isinstance(when, float):
+            return f"holdfast.now() - {self._value(timedelta(seconds=when), 'interval')}"
+        return self._value(when, "timestamptz")
+
+    def _value(self, value: object, type: str) -> str:
+        self.parameters.append(value)
+        return f"${self._before + len(self.parameters)}::{type}"
+
+
+def id_range(prefix: str) -> tuple[UUID, UUID]:
+    """The first and the last id that begin so."""
+    digits = prefix.lower().replace("-", "")[:32]
+    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
