@@ -1,39 +1,45 @@
 """Durable, resumable tasks on PostgreSQL."""
 
-from holdfast._model.call import Call, Entry, named
-from holdfast._model.context import Context, current_context
-from holdfast._model.duration import Duration
-from holdfast._model.function import Function
-from holdfast._model.kind import Kind
-from holdfast._model.options import EnqueueOptions, KindOptions, StepOptions
-from holdfast._model.outcome import Cancel, Done, Fail, Later, Snooze
-from holdfast._model.reference import Failure, Ref, TaskInfo
-from holdfast._model.retry import Retry
-from holdfast._model.tasks import Tasks
-from holdfast.app import App
-from holdfast.errors import (
-    ConfigError,
-    DatabaseUnreachable,
-    DeclarationError,
-    DecodeError,
-    EmbeddedError,
-    EncodeError,
-    EnqueueRefused,
-    HoldfastError,
-    InvalidDuration,
-    KeyTaken,
-    NoDatabase,
-    NoResult,
-    ResultTimeout,
-    SchemaError,
-    TaskCancelled,
-    TaskDiscarded,
-    TaskExpired,
-    TaskNotFound,
-    TaskParked,
-    WrongState,
-)
-from holdfast.sync import SyncApp, SyncRef
+import typing as _typing
+from importlib import import_module as _import_module
+
+if _typing.TYPE_CHECKING:
+    from holdfast._model.call import Call, Entry, named
+    from holdfast._model.context import Context, current_context
+    from holdfast._model.duration import Duration
+    from holdfast._model.function import Function
+    from holdfast._model.kind import Kind
+    from holdfast._model.options import EnqueueOptions, KindOptions, StepOptions
+    from holdfast._model.outcome import Cancel, Done, Fail, Later, Snooze
+    from holdfast._model.reference import Failure, Ref, TaskInfo
+    from holdfast._model.retry import Retry
+    from holdfast._model.tasks import Tasks
+    from holdfast.app import App
+    from holdfast.errors import (
+        ConfigError,
+        DatabaseUnreachable,
+        DeclarationError,
+        DecodeError,
+        EmbeddedError,
+        EncodeError,
+        EnqueueRefused,
+        FilterError,
+        HoldfastError,
+        InvalidDuration,
+        KeyTaken,
+        LeaseLost,
+        NoDatabase,
+        NoResult,
+        ResultTimeout,
+        SchemaError,
+        TaskCancelled,
+        TaskDiscarded,
+        TaskExpired,
+        TaskNotFound,
+        TaskParked,
+        WrongState,
+    )
+    from holdfast.sync import SyncApp, SyncRef
 
 __all__ = [
     "App",
@@ -53,6 +59,7 @@ __all__ = [
     "Entry",
     "Fail",
     "Failure",
+    "FilterError",
     "Function",
     "HoldfastError",
     "InvalidDuration",
@@ -60,6 +67,7 @@ __all__ = [
     "Kind",
     "KindOptions",
     "Later",
+    "LeaseLost",
     "NoDatabase",
     "NoResult",
     "Ref",
@@ -81,3 +89,31 @@ __all__ = [
     "current_context",
     "named",
 ]
+
+# Imported at first use: the command line and `holdfast.errors` do not need the driver and the engine.
+_HOMES = {
+    "_model.call": "Call Entry named",
+    "_model.context": "Context current_context",
+    "_model.duration": "Duration",
+    "_model.function": "Function",
+    "_model.kind": "Kind",
+    "_model.options": "EnqueueOptions KindOptions StepOptions",
+    "_model.outcome": "Cancel Done Fail Later Snooze",
+    "_model.reference": "Failure Ref TaskInfo",
+    "_model.retry": "Retry",
+    "_model.tasks": "Tasks",
+    "app": "App",
+    "sync": "SyncApp SyncRef",
+}
+
+if not _typing.TYPE_CHECKING:  # a checker would take it for a promise that every name exists
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        home = next((home for home, names in _HOMES.items() if name in names.split()), "errors")
+        found = globals()[name] = getattr(_import_module(f"holdfast.{home}"), name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 
 from holdfast import insights
 from holdfast._db.callers import run_on
-from holdfast._db.config import Database, check_schema, resolve
+from holdfast._db.config import Database, check_schema, resolve, setting, worker_options
 from holdfast._db.connection import as_uuid
 from holdfast._db.pool import Pool
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
@@ -30,7 +30,7 @@ from holdfast._model.reference import Ref, TaskInfo
 from holdfast._model.request import Request, request_of
 from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
-from holdfast._sql.queries import queries
+from holdfast._sql.queries import Queries, queries
 from holdfast._sql.query import Query
 from holdfast.errors import DatabaseUnreachable, DeclarationError, ResultTimeout, TaskNotFound, WrongState
 from holdfast.sync import SyncApp
@@ -48,7 +48,7 @@ class App(Tasks):
         self,
         url: str | None = None,
         *,
-        schema: str = "holdfast",
+        schema: str | None = None,
         modules: Sequence[str] = (),
         include: Sequence[Tasks] = (),
     ) -> None:
@@ -59,10 +59,9 @@ class App(Tasks):
         self._database: Database | None = None
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
         self._sync: SyncApp | None = None
-        self._queries = queries(check_schema(schema))
+        self._schema = None if schema is None else check_schema(schema)
         # Its enqueue is overloaded, which a protocol cannot say.
         self._owner = cast(Any, self)
-        self.schema = schema
         for tasks in include:
             self._include(tasks)
 
@@ -73,12 +72,19 @@ class App(Tasks):
             self._database = resolve(self._url)
         return self._database
 
+    @property
+    def schema(self) -> str:
+        """The schema that holds the tables: as given, else as configured; resolved at first use."""
+        if self._schema is None:
+            self._schema = str(setting("schema").value)
+        return self._schema
+
     def use(self, url: str | None = None, *, schema: str | None = None) -> Self:
         """Uses another database or schema from now on: for the command line and for tests."""
         if url is not None:
             self._url, self._database = url, None
         if schema is not None:
-            self.schema, self._queries = schema, queries(check_schema(schema))
+            self._schema = check_schema(schema)
         self._pools.clear()
         self._sync = None
         return self
@@ -223,6 +229,21 @@ class App(Tasks):
         """Asks one worker, or all, to stop; tells how many were asked."""
         return await self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker)))
 
+    async def pause(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
+        """Pauses a queue or a kind: none of its tasks is claimed until it is resumed; running steps finish.
+
+        `what` says which is meant, if the name is both or that of a queue not used yet. Answers "paused".
+        """
+        return await self._run(self._queries.pause(name, insights.options_bag(what=what, by=by, why=why)))
+
+    async def resume(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
+        """Lets the tasks of a paused queue or kind be claimed again. Answers "resumed" or "not paused"."""
+        return await self._run(self._queries.resume(name, insights.options_bag(what=what, by=by, why=why)))
+
+    async def explain(self, id: UUID | str, /) -> str:
+        """Why a task is not running, or how it stands, in one sentence."""
+        return await self._run(insights.explain(self._queries, as_uuid(id)))
+
     # --- work
 
     @asynccontextmanager
@@ -245,7 +266,7 @@ class App(Tasks):
 
     def make_worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker that is not running yet: for the command line and for tests."""
-        settings = WorkerSettings.of(**options)
+        settings = WorkerSettings.of(**worker_options(options))
         return Worker(self.load(), self.database.url, settings, schema=self.schema, version=package_version())
 
     @asynccontextmanager
@@ -267,6 +288,10 @@ class App(Tasks):
             await pool.close()
 
     # --- inside
+
+    @property
+    def _queries(self) -> Queries:
+        return queries(self.schema)
 
     @property
     def _pool(self) -> Pool:

@@ -14,6 +14,7 @@
     ├── SchemaError             the schema is missing, too old or too new for this code
     ├── EmbeddedError           the embedded server cannot be set up, started or stopped
     ├── TaskNotFound            no such task, live or archived
+    ├── LeaseLost               this attempt no longer holds its task; raised by ctx.move, to be let pass
     ├── WrongState              the task is not in a state that allows this
     └── NoResult                `ref.result()` has none to give
         ├── TaskParked
@@ -83,6 +84,10 @@ class EmbeddedError(HoldfastError):
 
 class TaskNotFound(HoldfastError):
     """There is no such task, live or archived."""
+
+
+class LeaseLost(HoldfastError):
+    """The attempt no longer holds its task: another may be running, or the task was cancelled."""
 
 
 class WrongState(HoldfastError):

@@ -1,6 +1,6 @@
 """What people ask about tasks: the one read API behind references, CLI and dashboard."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -8,7 +8,15 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast._model.filter import EVERYTHING, Filter
+from holdfast._model.overview import COUNTED
+from holdfast._model.overview import KindInfo as KindInfo
+from holdfast._model.overview import ParkedGroup as ParkedGroup
+from holdfast._model.overview import QueueInfo as QueueInfo
+from holdfast._model.overview import Standing as Standing
+from holdfast._model.overview import Unfinished as Unfinished
 from holdfast._model.reference import Ref, TaskInfo
+from holdfast._sql.filters import filtered
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
 from holdfast.errors import NoResult, TaskCancelled, TaskDiscarded, TaskExpired, TaskParked
@@ -54,7 +62,10 @@ class ChangeInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as it last reported."""
+    """A worker as it last reported, and how many tasks are leased to it now.
+
+    `live`: it reported within the last minute. `condition` says how it is: running, stopping, stopped or lost.
+    """
 
     id: UUID
     name: str
@@ -71,6 +82,9 @@ class WorkerInfo:
     stop_requested_at: datetime | None
     stopping_at: datetime | None
     stopped_at: datetime | None
+    running: int
+    live: bool
+    condition: str
 
 
 def task(queries: Queries, id: UUID) -> Query[TaskInfo | None]:
@@ -80,17 +94,23 @@ def task(queries: Queries, id: UUID) -> Query[TaskInfo | None]:
 
 
 def tasks(
-    queries: Queries,
-    *,
-    state: str | None = None,
-    kind: str | None = None,
-    queue: str | None = None,
-    limit: int = 50,
-    below: UUID | None = None,
+    queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50, below: UUID | None = None
 ) -> Query[list[TaskInfo]]:
-    """Tasks, the newest first."""
-    query = queries.read("list_tasks", state=state, kind=kind, queue=queue, limit=limit, below=below)
-    return Query(query.statement, query.parameters, lambda rows: [_task(row) for row in rows])
+    """Tasks that a filter lets through, the newest first; the next page begins `below` the last id."""
+    return filtered(queries, "list_tasks", filter, lambda rows: [_task(row) for row in rows], limit=limit, below=below)
+
+
+def count(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 10_000) -> Query[int]:
+    """How many tasks a filter lets through. One more than `limit` means: more than that."""
+    return filtered(queries, "count_tasks", filter, lambda rows: int(rows[0][0]), limit=limit + 1)
+
+
+def matching(
+    queries: Queries, filter: Filter, *, states: Sequence[str], limit: int = 100, above: UUID | None = None
+) -> Query[list[UUID]]:
+    """The ids of tasks in one of these states that a filter lets through, the oldest first."""
+    within = filter.with_term("state", *states)
+    return filtered(queries, "matching", within, lambda rows: [row[0] for row in rows], limit=limit, above=above)
 
 
 def attempts(queries: Queries, id: UUID) -> Query[list[AttemptInfo]]:
@@ -109,6 +129,41 @@ def workers(queries: Queries, *, limit: int = 100) -> Query[list[WorkerInfo]]:
     """Workers, the newest first."""
     query = queries.read("workers", limit=limit)
     return Query(query.statement, query.parameters, lambda rows: [WorkerInfo(*row) for row in rows])
+
+
+def explain(queries: Queries, id: UUID) -> Query[str]:
+    """Why a task is not running, or how it stands, in one sentence; also if there is no such task."""
+    query = queries.read("explain", id=id)
+    return Query(query.statement, query.parameters, lambda rows: str(rows[0][0]))
+
+
+def parked_groups(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50) -> Query[list[ParkedGroup]]:
+    """The parked tasks that a filter lets through, grouped by kind, step and type of error; large groups first."""
+    return filtered(queries, "parked_groups", filter, lambda rows: [ParkedGroup(*row) for row in rows], limit=limit)
+
+
+def queues(queries: Queries) -> Query[list[QueueInfo]]:
+    """All queues by name. Stays fast with any number of tasks."""
+    query = queries.read("queues", counted=COUNTED + 1)
+    return Query(query.statement, query.parameters, lambda rows: [QueueInfo(*row) for row in rows])
+
+
+def kinds(queries: Queries) -> Query[list[KindInfo]]:
+    """All kinds that workers have declared, by name."""
+    query = queries.read("kinds")
+    return Query(query.statement, query.parameters, lambda rows: [_kind(row) for row in rows])
+
+
+def standing(queries: Queries, kind: str | None = None) -> Query[list[Standing]]:
+    """How many unfinished tasks stand at which step and in which state, of one kind or of all. Reads all of them."""
+    query = queries.read("standing", kind=kind)
+    return Query(query.statement, query.parameters, lambda rows: [Standing(*row) for row in rows])
+
+
+def unfinished(queries: Queries, *, above: UUID | None = None, limit: int = 1000) -> Query[list[Unfinished]]:
+    """Unfinished tasks, the smallest id first; the next page begins `above` the last id."""
+    query = queries.read("unfinished", above=above, limit=limit)
+    return Query(query.statement, query.parameters, lambda rows: [Unfinished(*row) for row in rows])
 
 
 def outcome_of(info: TaskInfo, ref: Ref[Any]) -> tuple[Any] | None:
@@ -208,6 +263,11 @@ def _attempt(row: Row) -> AttemptInfo:
 def _change(row: Row) -> ChangeInfo:
     action, by, why, old, new, at = row
     return ChangeInfo(action, by, why, _json(old), _json(new), at)
+
+
+def _kind(row: Row) -> KindInfo:
+    name, queue, priority, paused_at, paused_by, graph, workers, seen_at = row
+    return KindInfo(name, queue, priority, paused_at, paused_by, _json(graph), workers, seen_at)
 
 
 def _json(text: bytes | None) -> Any:

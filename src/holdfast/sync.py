@@ -176,6 +176,18 @@ class SyncApp:
         """As `App.stop_workers`, blocking."""
         return self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker)))
 
+    def pause(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
+        """As `App.pause`, blocking."""
+        return self._run(self._queries.pause(name, insights.options_bag(what=what, by=by, why=why)))
+
+    def resume(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
+        """As `App.resume`, blocking."""
+        return self._run(self._queries.resume(name, insights.options_bag(what=what, by=by, why=why)))
+
+    def explain(self, id: UUID | str, /) -> str:
+        """As `App.explain`, blocking."""
+        return self._run(insights.explain(self._queries, as_uuid(id)))
+
     def ask(self, query: Query[T]) -> T:
         """Runs a query of `holdfast.insights`."""
         return self._run(query)

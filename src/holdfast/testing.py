@@ -28,6 +28,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import embedded
+from holdfast._db.config import setting
 from holdfast._db.connection import connect_sync, with_database
 from holdfast._db.migrate import migrate
 from holdfast._engine.worker import Worker
@@ -152,6 +153,12 @@ class Harness:
         names = queues or self._queues()
         if not names:
             return
+        await self._drain_queues(names, concurrency)
+        # Steps may have enqueued into other queues.
+        if queues is None and self._crashes is None and set(self._queues()) - set(names):
+            await self._drain_due(queues, concurrency)
+
+    async def _drain_queues(self, names: list[str], concurrency: int) -> None:
         worker = self.worker(queues=names, concurrency=concurrency)
         if self._crashes is not None:
             _make_crash(worker, self._crashes)
@@ -240,7 +247,7 @@ def holdfast_template(holdfast_server: str) -> Iterator[str]:
     """The name of a migrated database that each test's own is copied from."""
     name = f"holdfast_template_{uuid4().hex[:12]}"
     _execute(holdfast_server, f"CREATE DATABASE {name}")
-    asyncio.run(migrate(with_database(holdfast_server, name)))
+    asyncio.run(migrate(with_database(holdfast_server, name), setting("schema").value))
     yield name
     _execute(holdfast_server, f"DROP DATABASE {name} WITH (FORCE)")
 

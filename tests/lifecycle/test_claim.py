@@ -64,9 +64,9 @@ def test_T14_unknown_steps_are_neither_claimed_nor_touched(db: Db, worker: UUID)
     assert db.snapshot() == before
     mine = db.enqueue("greeter.ReadName")
     assert ids(db.claim(worker, 10)) == [mine]
-    assert db.run(db.queries.unroutable("default", KNOWN)) == (4, NOW)
-    assert db.run(db.queries.unroutable("default", [*KNOWN, "greeter.Old"])) == (3, NOW)
-    assert db.run(db.queries.unroutable("other", KNOWN)) == (0, NOW)
+    assert db.run(db.queries.unclaimable("default", KNOWN)) == (4, NOW)
+    assert db.run(db.queries.unclaimable("default", [*KNOWN, "greeter.Old"])) == (3, NOW)
+    assert db.run(db.queries.unclaimable("other", KNOWN)) == (0, NOW)
 
 
 def test_two_claims_at_once_share_and_never_wait(db: Db, worker: UUID, other_worker: UUID) -> None:
@@ -195,9 +195,9 @@ def test_next_due_tells_how_long_until_the_nearest_task_that_is_not_due(db: Db) 
     assert db.run(db.queries.next_due("default")) == 30.0
 
 
-def test_waiting_priority_is_the_highest_one_above(db: Db) -> None:
+def test_a_higher_priority_that_waits_is_an_obstacle(db: Db) -> None:
     def ask(above: int) -> int | None:
-        return db.run(db.queries.waiting_priority("default", above, KNOWN))
+        return db.run(db.queries.obstacles("default", above, KNOWN)).higher
 
     assert ask(0) is None
     db.enqueue(priority=3)

@@ -76,7 +76,7 @@ def fill_stale_empty(db: Db) -> None:
 
 
 def check_claim_plan(plan: str) -> None:
-    assert "task_ready" in plan and "Seq Scan" not in plan, plan
+    assert "task_ready" in plan and "Seq Scan on task" not in plan, plan
     assert "Sort" not in plan and "Bitmap" not in plan, plan
 
 
@@ -138,8 +138,8 @@ def look_plans(db: Db) -> None:
     queries = db.queries
     for query in (
         queries.next_due("default"),
-        queries.waiting_priority("default", 3, KNOWN),
-        queries.unroutable("default", KNOWN),
+        queries.obstacles("default", 3, KNOWN),
+        queries.unclaimable("default", KNOWN),
         queries.reap("default", 1000),
         queries.reap_cancelled("default", 1000),
         queries.strays("default", uuid4()),

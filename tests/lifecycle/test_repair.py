@@ -102,6 +102,8 @@ def test_T12_a_running_task_cannot_be_retried(db: Db, worker: UUID) -> None:
         ('{"args": null}', "args of ReadName must be a JSON object"),
         ('{"step": "no way"}', "step_name"),
         ('{"expected_attempt": "x"}', "integer"),
+        ('{"by": 1}', "by and why must be strings"),
+        ('{"why": {"a": 1}}', "by and why must be strings"),
         ("[]", "options must be a JSON object"),
         ("1", "options must be a JSON object"),
     ],
@@ -121,11 +123,13 @@ def test_T12_args_over_the_limit_are_refused_here_too(db: Db) -> None:
 
 
 @pytest.mark.parametrize("verb", ["cancel", "discard"])
-@pytest.mark.parametrize("options", ['{"because": "x"}', "[]", '"ann"'])
+@pytest.mark.parametrize("options", ['{"because": "x"}', "[]", '"ann"', '{"by": ["ann"]}', '{"why": 5}'])
 def test_wrong_options_of_the_other_verbs_are_refused(db: Db, verb: str, options: str) -> None:
     id = db.parked()
     make = db.queries.cancel_task if verb == "cancel" else db.queries.discard
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match=r"unknown option: because|must be a JSON object"):
+    with pytest.raises(
+        psycopg.errors.InvalidParameterValue, match=r"unknown option: because|must be a JSON object|must be str"
+    ):
         db.run(make(id, options.encode()))
     assert db.state(id) == "parked"
 

@@ -5,6 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from holdfast import insights
+from holdfast._model.filter import parse_filter
 from holdfast._model.names import uuid7
 
 from .support import BOOM, NOW, Db
@@ -138,18 +140,17 @@ def test_tasks_are_listed_newest_first_in_pages_and_by_filter(db: Db, worker: UU
     ids = [db.enqueue(queue="a"), db.enqueue("other.main"), db.enqueue(delay=timedelta(hours=1)), db.enqueue()]
     db.run(db.finish(worker, db.claim(worker)))
 
-    def listed(**filters: object) -> list[object]:
-        values = {"below": None, "state": None, "kind": None, "queue": None, "limit": 10, **filters}
-        return [row[0] for row in db.run(db.queries.read("list_tasks", **values))]
+    def listed(filter: str = "", limit: int = 10, below: UUID | None = None) -> list[UUID]:
+        return [t.id for t in db.run(insights.tasks(db.queries, parse_filter(filter), limit=limit, below=below))]
 
     assert listed() == ids[::-1]
     assert listed(limit=2) == [ids[3], ids[2]] and listed(below=ids[2]) == [ids[1], ids[0]]
-    assert listed(queue="a") == [ids[0]] and listed(kind="other") == [ids[1]]
-    assert listed(state="scheduled") == [ids[2]] and listed(state="done") == [ids[3]]
-    assert listed(state="ready") == [ids[2], ids[1], ids[0]] and listed(state="nothing") == []
+    assert listed("queue:a") == [ids[0]] and listed("kind:other") == [ids[1]]
+    assert listed("state:scheduled") == [ids[2]] and listed("state:done") == [ids[3]]
+    assert listed("state:ready") == [ids[2], ids[1], ids[0]] and listed("state:parked") == []
 
 
 def test_T14_unroutable_tasks_are_listed(db: Db) -> None:
     id = db.enqueue("greeter.Gone")
-    rows = db.run(db.queries.read("list_tasks", below=None, state="unroutable", kind=None, queue=None, limit=5))
-    assert [row[0] for row in rows] == [id]
+    rows = db.run(insights.tasks(db.queries, parse_filter("state:unroutable"), limit=5))
+    assert [row.id for row in rows] == [id]

@@ -135,7 +135,7 @@ def test_a_worker_registers_once_and_is_seen(db: Db, worker: UUID) -> None:
     db.run(db.queries.seen(worker, 2))
     [row] = db.run(db.queries.read("workers", limit=10))
     assert row[0] == worker and row[8:10] == (False, 2) and row[10] == NOW
-    assert (row[11] - NOW).total_seconds() == 5 and row[12:] == (None, None, None)
+    assert (row[11] - NOW).total_seconds() == 5 and row[12:15] == (None, None, None)
     db.run(db.queries.stopping(worker))
     db.run(db.queries.stopped(worker))
     [row] = db.run(db.queries.read("workers", limit=10))

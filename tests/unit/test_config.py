@@ -1,13 +1,27 @@
-"""Where the database is: the order of the choices, and errors without passwords (X6 in part)."""
+"""Every setting: the order of the choices, what is refused, and errors without passwords (X6)."""
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast._db.config import check_schema, embedded_folder, embedded_url, project_settings, redact, resolve
+from holdfast import App
+from holdfast._db.config import (
+    check_schema,
+    embedded_folder,
+    embedded_url,
+    project_file,
+    project_settings,
+    redact,
+    resolve,
+    setting,
+    worker_options,
+)
 from holdfast._db.connection import conninfo, unreachable
+from holdfast._db.settings import SETTINGS, WORKER_SETTINGS, shown
+from holdfast._engine.settings import WorkerOptions, WorkerSettings
 from holdfast.errors import ConfigError, NoDatabase
 
 
@@ -130,3 +144,186 @@ def test_schema_names_are_checked(name: str) -> None:
 
 def test_good_schema_names() -> None:
     assert check_schema("holdfast_2") == "holdfast_2"
+
+
+# Settings -------------------------------------------------------------------------------------------
+
+EXAMPLES: dict[str, tuple[Any, str, str, list[Any]]] = {
+    # name: an argument, a variable, a line of TOML, and the values they come to
+    "url": ("postgresql://a/db", "postgresql://b/db", '"postgresql://c/db"', [f"postgresql://{x}/db" for x in "abc"]),
+    "schema": ("a", "b", '"c"', ["a", "b", "c"]),
+    "app": ("a.py", "b:app", '"c"', ["a.py", "b:app", "c"]),
+    "queues": (["a", "b"], "b, c,b", '["c", "d"]', [("a", "b"), ("b", "c"), ("c", "d")]),
+    "concurrency": (1, "2", "3", [1, 2, 3]),
+    "lease": ("1m", "90", '"3s"', [60.0, 90.0, 3.0]),
+    "beat": (1.5, "2s", "3", [1.5, 2.0, 3.0]),
+    "poll": (0.1, "200ms", "0.3", [0.1, 0.2, 0.3]),
+    "reap": ("1s", "2s", '"3s"', [1.0, 2.0, 3.0]),
+    "grace": (0, "0", "0", [0.0, 0.0, 0.0]),
+    "log_level": ("debug", "ERROR", '"warning"', ["debug", "error", "warning"]),
+    "log_format": ("json", "pretty", '"json"', ["json", "pretty", "json"]),
+}
+
+
+def configure(folder: Path, *lines: str) -> Path:
+    (folder / "pyproject.toml").write_text("\n".join(["[tool.holdfast]", *lines]), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_one_order_for_every_setting(tmp_path: Path, name: str) -> None:
+    """X6."""
+    argument, text, line, expected = EXAMPLES[name]
+    here = configure(tmp_path, f"{name} = {line}")
+    variable = f"HOLDFAST_{name.upper()}"
+    environment = {variable: text}
+    found = [
+        setting(name, argument, environment=environment, start=here),
+        setting(name, environment=environment, start=here),
+        setting(name, environment={variable: " "}, start=here),
+    ]
+    assert [each.value for each in found] == expected
+    assert [each.source for each in found] == ["argument", variable, f"pyproject.toml [tool.holdfast] {name}"]
+    configure(tmp_path)
+    if name != "url":
+        default = setting(name, environment={}, start=here)
+        assert (default.value, default.source) == (SETTINGS[name].default, "default")
+
+
+def test_defaults_are_those_of_a_worker() -> None:
+    worker = WorkerSettings.of()
+    assert set(WORKER_SETTINGS) <= WorkerOptions.__annotations__.keys()
+    for name in set(WORKER_SETTINGS) - {"beat"}:
+        assert getattr(worker, name) == SETTINGS[name].default, name
+    assert (SETTINGS["beat"].default, SETTINGS["beat"].default_text) == (None, "a third of the lease, 10s at most")
+
+
+def test_a_worker_gets_what_was_given_and_what_is_configured(tmp_path: Path) -> None:
+    here = configure(tmp_path, "concurrency = 3", 'lease = "1m"')
+    found = worker_options(
+        {"lease": 5, "queues": None, "name": "x"}, environment={"HOLDFAST_QUEUES": "mail"}, start=here
+    )
+    assert found == {"concurrency": 3, "lease": 5, "name": "x", "queues": ("mail",)}
+    assert WorkerSettings.of(**found).queues == ("mail",)
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("concurency = 1", "'concurency' under [tool.holdfast]: did you mean concurrency?"),
+        ("log-level = 'debug'", "did you mean log_level?"),
+        ("zzz = 1", "'zzz' under [tool.holdfast]. There are url, schema, app, queues"),
+        ("[tool.holdfast.worker]\nlease = 1", "'worker' under [tool.holdfast]"),
+    ],
+)
+def test_unknown_keys_are_told(tmp_path: Path, key: str, said: str) -> None:
+    """Whatever is asked for: a slip must not be silent."""
+    here = configure(tmp_path, key)
+    with pytest.raises(ConfigError) as caught:
+        setting("schema", environment={}, start=here)
+    assert said in str(caught.value)
+    assert str(here / "pyproject.toml") in str(caught.value)
+    assert "log_format" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("url = 1", "a text such as"),
+        ('url = ""', "a text such as"),
+        ("schema = true", "the name of a schema"),
+        ("app = ['x']", 'a text such as "shop.app:app"'),
+        ("queues = []", 'names of queues, "mail,default" or'),
+        ("queues = 3", 'names of queues, "mail,default" or'),
+        ('concurrency = "3"', "a whole number of at least 1"),
+        ("concurrency = true", "a whole number of at least 1"),
+        ("concurrency = 0", "a whole number of at least 1"),
+        ('lease = "soon"', 'a duration such as "30s" or 1.5'),
+        ("lease = true", 'a duration such as "30s" or 1.5'),
+        ("poll = 0", 'a duration such as "30s" or 1.5'),
+        ("grace = 2030-01-01", 'a duration such as "30s" or 1.5'),
+        ('log_level = "loud"', "one of debug, info, warning, error"),
+        ("log_format = 1", "one of pretty, json"),
+    ],
+)
+def test_wrong_types_are_told_with_the_file_and_the_key(tmp_path: Path, line: str, expected: str) -> None:
+    here, name = configure(tmp_path, line), line.split()[0]
+    with pytest.raises(ConfigError) as caught:
+        setting(name, environment={}, start=here)
+    assert f"{name} under [tool.holdfast] in {here / 'pyproject.toml'} must be {expected}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("concurrency", "many", "HOLDFAST_CONCURRENCY must be a whole number of at least 1, not 'many'"),
+        ("concurrency", "1.5", "HOLDFAST_CONCURRENCY must be a whole number"),
+        ("lease", "nan", "HOLDFAST_LEASE must be a duration"),
+        ("schema", "Bad", "HOLDFAST_SCHEMA: schema 'Bad' cannot be used"),
+        ("queues", "a,,b", "HOLDFAST_QUEUES: '' cannot be the name of a queue"),
+    ],
+)
+def test_wrong_variables_are_told(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        setting(name, environment={f"HOLDFAST_{name.upper()}": text}, start=tmp_path)
+    assert said in str(caught.value)
+
+
+def test_a_wrong_url_is_never_shown(tmp_path: Path) -> None:
+    here = configure(tmp_path, 'url = ["postgresql://u:s3cret@h/d"]')
+    with pytest.raises(ConfigError) as caught:
+        resolve(None, environment={}, start=here)
+    assert "not a list" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"tool = 3", b"[tool]\nholdfast = 3", b"\xff\xfe"])
+def test_what_is_no_table_is_told(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(text)
+    if text == b"tool = 3":
+        assert project_settings(tmp_path) == {}
+        return
+    with pytest.raises(ConfigError, match=r"must be a table|not valid TOML"):
+        setting("schema", environment={}, start=tmp_path)
+
+
+def test_the_nearest_file_counts_alone(tmp_path: Path) -> None:
+    """As other tools do it: a project within a project has its own settings."""
+    configure(tmp_path, 'schema = "outer"')
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    assert setting("schema", environment={}, start=inner).value == "outer"
+    (inner / "pyproject.toml").touch()
+    assert setting("schema", environment={}, start=inner).value == "holdfast"
+    assert project_file(inner) == inner / "pyproject.toml"
+
+
+def test_values_as_people_write_them() -> None:
+    assert [shown(each) for each in (None, 30.0, 0.25, ("a", "b"), 10, "x")] == ["", "30s", "0.25s", "a,b", "10", "x"]
+
+
+def test_an_app_follows_the_schema_that_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first use, not when it is made, and what the code says goes first (X4)."""
+    monkeypatch.delenv("HOLDFAST_SCHEMA", raising=False)
+    monkeypatch.chdir(configure(tmp_path))
+    plain, early, explicit, configured = App(), App(), App(schema="mine"), App()
+    assert plain.schema == "holdfast"
+    configure(tmp_path, 'schema = "shop"')
+    assert (plain.schema, configured.schema, configured._queries.schema) == ("holdfast", "shop", "shop")
+    monkeypatch.setenv("HOLDFAST_SCHEMA", "variable")
+    assert (early.schema, explicit.schema) == ("variable", "mine")
+    assert early.use(schema="other").schema == "other"
+    for wrong in ("Bad", ""):
+        with pytest.raises(ConfigError):
+            App(schema=wrong)
+
+
+@pytest.mark.parametrize("password", ["p@ss", "p@s/s", "a:b@c", "%40x"])
+def test_passwords_that_should_have_been_quoted_are_removed_as_well(password: str) -> None:
+    assert redact(f"postgresql://user:{password}@host:5432/db?a=b") == "postgresql://user:***@host:5432/db?a=b"
+    assert redact(f"host=h password = {password} dbname=d") == "host=h password = *** dbname=d"
+
+
+def test_what_is_no_password_stays() -> None:
+    for text in ("postgresql://user@host:5432/db", "postgresql:///db?host=/tmp/x&port=5432", "host=h user=u"):
+        assert redact(text) == text

@@ -2,7 +2,7 @@
 
 import os
 
-from holdfast import Tasks
+from holdfast import Context, Tasks
 
 tasks = Tasks()
 
@@ -10,3 +10,8 @@ tasks = Tasks()
 @tasks.task(executor="process")
 def pid_of() -> int:
     return os.getpid()
+
+
+@tasks.task(executor="process")
+def enqueues(ctx: Context, n: int) -> str:
+    return str(ctx.enqueue(pid_of.bind(), priority=n).id)

@@ -179,8 +179,8 @@ async def test_every_error_is_in_the_log(holdfast: Harness, caplog: pytest.LogCa
     await flaky.enqueue(1)
     await holdfast.drain()
     assert "odd.Odd is parked after attempt 1: holdfast.errors.DeclarationError" in caplog.text
-    assert "flaky.main is parked after attempt 1: holdfast.errors.DecodeError" in caplog.text
-    assert "flaky.main failed in attempt 1, again in" in caplog.text
+    assert "flaky is parked after attempt 1: holdfast.errors.DecodeError" in caplog.text
+    assert "flaky failed in attempt 1, again in" in caplog.text
 
 
 async def test_app_worker_runs_beside_the_body_and_stops_after_it(holdfast: Harness) -> None:

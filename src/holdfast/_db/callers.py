@@ -1,37 +1,188 @@
-"""Running a query on the connection a caller gives with `conn=`, inside the caller's own transaction."""
+"""Running a query on the connection a caller gives with `conn=`, inside the caller's own transaction.
 
-from typing import Any, TypeVar
+It may be a connection of psycopg, psycopg2, asyncpg, SQLAlchemy or Django, or a session of SQLAlchemy. They are
+recognised by the names of their classes, so none of these libraries is imported here unless it is our own driver.
+Each is used through its own interface: then its transaction has begun, its log and hooks see the statement, and an
+error is raised as that library raises it for any other statement.
+"""
 
-from psycopg import AsyncConnection, Connection
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from holdfast._db.connection import run, run_sync
+from psycopg import AsyncRawCursor, RawCursor
+from psycopg.rows import tuple_row
+
+from holdfast._db.portable import Portable
 from holdfast._sql.query import Query
 from holdfast.errors import ConfigError
 
 T = TypeVar("T")
 
+Name: TypeAlias = tuple[str, str]
+"""A class: the package it comes from, and its own name."""
+
 
 async def run_on(conn: object, query: Query[T]) -> T:
     """Runs a query on a caller's asynchronous connection."""
-    if isinstance(conn, AsyncConnection):
-        return await run(conn, query)
-    if isinstance(conn, Connection):
-        raise ConfigError("conn= is a blocking psycopg connection: use app.sync.enqueue(…, conn=conn)")
+    known = _recognised(conn, _ASYNC)
+    if known is not None:
+        answer: T = await known.run(conn, Portable(query))
+        return answer
+    blocking = _recognised(conn, _BLOCKING)
+    if blocking is not None:
+        advice = blocking.advice or "use app.sync.enqueue(…, conn=conn)"
+        raise ConfigError(f"conn= is a blocking {blocking.what}: {advice}")
     raise _unsupported(conn)
 
 
 def run_on_sync(conn: object, query: Query[T]) -> T:
     """Runs a query on a caller's blocking connection."""
-    if isinstance(conn, Connection):
-        return run_sync(conn, query)
-    if isinstance(conn, AsyncConnection):
-        raise ConfigError("conn= is an asynchronous psycopg connection: use await app.enqueue(…, conn=conn)")
+    known = _recognised(conn, _BLOCKING)
+    if known is not None:
+        answer: T = known.run(conn, Portable(query))
+        return answer
+    awaited = _recognised(conn, _ASYNC)
+    if awaited is not None:
+        raise ConfigError(f"conn= is an asynchronous {awaited.what}: use await app.enqueue(…, conn=conn)")
     raise _unsupported(conn)
 
 
-def _unsupported(conn: Any) -> ConfigError:
+# Drivers --------------------------------------------------------------------------------------------
+
+
+async def _psycopg_async(conn: Any, query: Portable[T]) -> T:
+    # Cursors of our own kind, whatever factories the connection has.
+    cursor = AsyncRawCursor(conn, row_factory=tuple_row)
+    await cursor.execute(query.numbered.encode(), query.values)
+    return query.read(_columns(cursor), await cursor.fetchall() if cursor.description else [])
+
+
+def _psycopg(conn: Any, query: Portable[T]) -> T:
+    cursor = RawCursor(conn, row_factory=tuple_row)
+    cursor.execute(query.numbered.encode(), query.values)
+    return query.read(_columns(cursor), cursor.fetchall() if cursor.description else [])
+
+
+def _psycopg2(conn: Any, query: Portable[T]) -> T:
+    with conn.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor) as cursor:
+        cursor.execute(query.named, query.values_by_name)
+        return query.read(_columns(cursor), cursor.fetchall() if cursor.description else [])
+
+
+async def _asyncpg(conn: Any, query: Portable[T]) -> T:
+    records = await conn.fetch(query.numbered, *query.values)
+    return query.read(records[0].keys() if records else (), [tuple(record.values()) for record in records])
+
+
+# SQLAlchemy and Django ------------------------------------------------------------------------------
+
+_OPTIONS = {"stream_results": False}
+"""A connection that streams would declare a cursor for the statement, which only a SELECT can have."""
+
+
+async def _sqlalchemy_async(conn: Any, query: Portable[T]) -> T:
+    return _sqlalchemy_answer(await conn.exec_driver_sql(*_sqlalchemy_call(conn, query), _OPTIONS), query)
+
+
+async def _sqlalchemy_async_session(conn: Any, query: Portable[T]) -> T:
+    return await _sqlalchemy_async(await conn.connection(), query)
+
+
+def _sqlalchemy(conn: Any, query: Portable[T]) -> T:
+    return _sqlalchemy_answer(conn.exec_driver_sql(*_sqlalchemy_call(conn, query), _OPTIONS), query)
+
+
+def _sqlalchemy_session(conn: Any, query: Portable[T]) -> T:
+    return _sqlalchemy(conn.connection(), query)
+
+
+def _sqlalchemy_call(conn: Any, query: Portable[Any]) -> tuple[str, Any]:
+    match f"{conn.dialect.name}+{conn.dialect.driver}":
+        case "postgresql+asyncpg":
+            return query.numbered, query.values
+        case "postgresql+psycopg" | "postgresql+psycopg2":
+            return query.named, query.values_by_name
+        case other:
+            raise ConfigError(
+                f"conn= is a SQLAlchemy connection by {other}: Holdfast can use postgresql+psycopg, "
+                "postgresql+psycopg2 and postgresql+asyncpg"
+            )
+
+
+def _sqlalchemy_answer(result: Any, query: Portable[T]) -> T:
+    return query.read(result.keys(), result.fetchall()) if result.returns_rows else query.read((), [])
+
+
+def _django(conn: Any, query: Portable[T]) -> T:
+    if getattr(conn, "vendor", None) != "postgresql":
+        vendor = getattr(conn, "vendor", None) or type(conn).__qualname__
+        raise ConfigError(f"conn= is a Django connection to {vendor}: tasks live in PostgreSQL")
+    with conn.cursor() as cursor:
+        cursor.execute(query.named, query.values_by_name)
+        return query.read(_columns(cursor), cursor.fetchall() if cursor.description else [])
+
+
+def _columns(cursor: Any) -> list[str]:
+    return [column[0] for column in cursor.description or ()]
+
+
+# Which is which -------------------------------------------------------------------------------------
+
+
+class _Known(NamedTuple):
+    """A class of connections: how to use one, and what to call it."""
+
+    run: Any
+    what: str
+    advice: str = ""
+
+
+_ASYNC: Mapping[Name, _Known] = {
+    ("psycopg", "AsyncConnection"): _Known(_psycopg_async, "psycopg connection"),
+    ("asyncpg", "Connection"): _Known(_asyncpg, "asyncpg connection"),
+    ("asyncpg", "PoolConnectionProxy"): _Known(_asyncpg, "asyncpg connection"),
+    ("sqlalchemy", "AsyncConnection"): _Known(_sqlalchemy_async, "SQLAlchemy connection"),
+    ("sqlalchemy", "AsyncSession"): _Known(_sqlalchemy_async_session, "SQLAlchemy session"),
+    ("sqlalchemy", "async_scoped_session"): _Known(_sqlalchemy_async_session, "SQLAlchemy session"),
+}
+
+_IN_A_VIEW = (
+    "use app.sync.enqueue(…, conn=connection); from an async view, put it with its transaction.atomic() into a "
+    "function and await sync_to_async(function)()"
+)
+
+_BLOCKING: Mapping[Name, _Known] = {
+    ("psycopg", "Connection"): _Known(_psycopg, "psycopg connection"),
+    ("psycopg2", "connection"): _Known(_psycopg2, "psycopg2 connection"),
+    ("sqlalchemy", "Connection"): _Known(_sqlalchemy, "SQLAlchemy connection"),
+    ("sqlalchemy", "Session"): _Known(_sqlalchemy_session, "SQLAlchemy session"),
+    ("sqlalchemy", "scoped_session"): _Known(_sqlalchemy_session, "SQLAlchemy session"),
+    ("django", "BaseDatabaseWrapper"): _Known(_django, "Django connection", _IN_A_VIEW),
+    ("django", "ConnectionProxy"): _Known(_django, "Django connection", _IN_A_VIEW),
+}
+
+
+def _recognised(conn: object, known: Mapping[Name, _Known]) -> _Known | None:
+    """What is known about the nearest class of this object, so that subclasses count too."""
+    for name in map(_name, type(conn).__mro__):
+        if name in known:
+            return known[name]
+    return None
+
+
+def _name(cls: type) -> Name:
+    return cls.__module__.partition(".")[0], cls.__name__
+
+
+def _unsupported(conn: object) -> ConfigError:
     cls = type(conn)
+    advice = ""
+    if "pool" in cls.__name__.lower() or "engine" in cls.__name__.lower() or "maker" in cls.__name__.lower():
+        advice = ". It has no transaction: give a connection or session that was taken from it, with its transaction"
+    elif hasattr(conn, "connection") and hasattr(conn, "fetchall"):
+        advice = ". A cursor belongs to a connection: give that one"
     return ConfigError(
-        f"conn= takes a psycopg connection (psycopg.AsyncConnection, or psycopg.Connection with app.sync), "
-        f"not {cls.__module__}.{cls.__qualname__}"
+        f"conn= takes a psycopg connection, a psycopg2 or asyncpg connection, a session or connection of SQLAlchemy, "
+        f"or Django's connection, not {cls.__module__}.{cls.__qualname__}{advice}"
     )

@@ -1,26 +1,47 @@
-"""Where the database is: one resolver for App and CLI.
+"""Every setting, and where it comes from: one resolver for App and command line.
 
-In this order: the argument or flag, `HOLDFAST_URL`, `[tool.holdfast] url` of the nearest pyproject.toml,
-`DATABASE_URL`, a *running* embedded server of this project. Nothing here starts a server.
+In this order: the argument or flag, the variable `HOLDFAST_…`, `[tool.holdfast]` of the nearest pyproject.toml, and
+the default. For the URL then also `DATABASE_URL` and a *running* embedded server of this project, in place of a
+default. Nothing here starts a server.
 """
 
 import json
 import os
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from holdfast._db.settings import SETTINGS, WORKER_SETTINGS, checked
+from holdfast._db.settings import check_schema as check_schema
 from holdfast.errors import ConfigError, NoDatabase
 
 EMBEDDED_FACTS = "server.json"
 """The file in which a running embedded server tells its `url`, `pid` and `folder`."""
 
-_PASSWORD = re.compile(r"(?i)(://[^:@/\s]*:)[^@/\s]*(@)|(password=)('(?:[^'\\]|\\.)*'|[^\s&]+)")
+# Up to the last @: a password may hold what should have been written as %40. Too much is better than too little.
+_PASSWORD = re.compile(r"(?i)(://[^:/\s]*:)\S*(@)|(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)")
 _PROJECT_SIGNS = ("pyproject.toml", ".git")
-_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The value of a setting, and where it came from."""
+
+    name: str
+    value: Any
+    source: str
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == "default"
+
+    @property
+    def is_from_project(self) -> bool:
+        return self.source.startswith("pyproject.toml ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +52,49 @@ class Database:
     source: str
 
 
+# Resolving ------------------------------------------------------------------------------------------
+
+
+def setting(
+    name: str, given: Any = None, *, environment: Mapping[str, str] | None = None, start: Path | None = None
+) -> Resolved:
+    """The value of a setting and its source; for the URL, `NoDatabase` if there is none."""
+    env, about = os.environ if environment is None else environment, SETTINGS[name]
+    if given is not None and given != "":
+        return Resolved(name, checked(about, given), "argument")
+    # An empty variable counts as absent: it is how people unset one for a single command.
+    if text := env.get(about.variable, "").strip():
+        return Resolved(name, checked(about, text, about.variable, is_text=True), about.variable)
+    file, settings = _project(start)
+    if name in settings:
+        value = checked(about, settings[name], f"{name} under [tool.holdfast] in {file}")
+        return Resolved(name, value, f"pyproject.toml [tool.holdfast] {name}")
+    if name == "url":
+        return _last_resorts(env, start)
+    return Resolved(name, about.default, "default")
+
+
 def resolve(
     url: str | None = None, *, environment: Mapping[str, str] | None = None, start: Path | None = None
 ) -> Database:
     """The database to use, or `NoDatabase` with the ways to name one."""
-    env = os.environ if environment is None else environment
-    if url:
-        return Database(url, "argument")
-    if env.get("HOLDFAST_URL"):
-        return Database(env["HOLDFAST_URL"], "HOLDFAST_URL")
-    configured = project_settings(start).get("url")
-    if configured:
-        if not isinstance(configured, str):
-            raise ConfigError("[tool.holdfast] url in pyproject.toml must be a string")
-        return Database(configured, "pyproject.toml [tool.holdfast] url")
-    if env.get("DATABASE_URL"):
-        return Database(_for_libpq(env["DATABASE_URL"]), "DATABASE_URL")
+    found = setting("url", url, environment=environment, start=start)
+    return Database(found.value, found.source)
+
+
+def worker_options(given: Mapping[str, Any], **where: Any) -> dict[str, Any]:
+    """What is given about a worker, and what else is configured. Defaults are left to the worker."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    found = [setting(name, **where) for name in WORKER_SETTINGS if name not in chosen]
+    return {each.name: each.value for each in found if not each.is_default} | chosen
+
+
+def _last_resorts(env: Mapping[str, str], start: Path | None) -> Resolved:
+    if text := env.get("DATABASE_URL", "").strip():
+        return Resolved("url", _for_libpq(text), "DATABASE_URL")
     running = embedded_url(start)
     if running:
-        return Database(running, f"the running embedded server of {embedded_folder(start)}")
+        return Resolved("url", running, f"the running embedded server of {embedded_folder(start)}")
     raise NoDatabase(
         "no database was named. Choose one of:\n"
         '  - App("postgresql://user@host/database") in code, or --url on the command line\n'
@@ -59,29 +104,53 @@ def resolve(
     )
 
 
-def check_schema(name: str) -> str:
-    """The name of a schema, if it can be one."""
-    if not _SCHEMA.fullmatch(name):
-        raise ConfigError(
-            f"schema {name!r} cannot be used: write at most 48 lower-case letters, digits and _, no digit first"
-        )
-    return name
+# The project ----------------------------------------------------------------------------------------
+
+
+def project_file(start: Path | None = None) -> Path | None:
+    """The nearest pyproject.toml at or above a folder."""
+    return next((file for file, _ in _project_files(start)), None)
 
 
 def project_settings(start: Path | None = None) -> dict[str, Any]:
-    """`[tool.holdfast]` of the nearest pyproject.toml at or above a folder."""
+    """`[tool.holdfast]` of the nearest pyproject.toml."""
+    return dict(_project(start)[1])
+
+
+def _project(start: Path | None) -> tuple[Path | None, Mapping[str, Any]]:
+    for file, text in _project_files(start):
+        return file, _table(file, text)
+    return None, {}
+
+
+def _project_files(start: Path | None) -> Iterator[tuple[Path, bytes]]:
     for folder in _upwards(start):
-        file = folder / "pyproject.toml"
         try:
-            text = file.read_text("utf-8")
+            yield folder / "pyproject.toml", (folder / "pyproject.toml").read_bytes()
         except OSError:
             continue
-        try:
-            settings = tomllib.loads(text).get("tool", {}).get("holdfast", {})
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{file} is not valid TOML: {error}") from None
-        return dict(settings)
-    return {}
+
+
+@lru_cache(maxsize=4)
+def _table(file: Path, text: bytes) -> Mapping[str, Any]:
+    import tomllib
+
+    try:
+        tool = tomllib.loads(text.decode("utf-8")).get("tool", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    found = tool.get("holdfast", {}) if isinstance(tool, dict) else {}
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file}: tool.holdfast must be a table, [tool.holdfast]")
+    for key in found:
+        if key not in SETTINGS:
+            nearest = get_close_matches(key.replace("-", "_"), SETTINGS, 1)
+            meant = f": did you mean {nearest[0]}?" if nearest else "."
+            raise ConfigError(f"{file} has {key!r} under [tool.holdfast]{meant} There are {', '.join(SETTINGS)}")
+    return found
+
+
+# The embedded server --------------------------------------------------------------------------------
 
 
 def embedded_url(start: Path | None = None) -> str | None:

@@ -8,10 +8,12 @@ a statement may be sent twice.
 import asyncio
 import os
 import random
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -25,11 +27,13 @@ from psycopg.rows import tuple_row
 from psycopg.types.datetime import TimestamptzBinaryLoader
 
 from holdfast._db.config import redact
+from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.errors import (
     ConfigError,
     DatabaseUnreachable,
+    EnqueueRefused,
     HoldfastError,
     SchemaError,
     TaskNotFound,
@@ -156,6 +160,7 @@ _UNUSABLE = {"25006", "26000"}
 _NO_SCHEMA = {"3F000", "42P01", "42883", "42704", "42703"}
 _DATA = ("22", "23", "54")
 _REFUSED = ("28", "3D")
+_LIBPQ_ADVICE = re.compile(r"\n\s*Is the server running[^\n]*")
 _REFUSED_TEXTS = (
     "password authentication failed",
     "no password supplied",
@@ -185,6 +190,11 @@ def is_data_error(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_DATA)
 
 
+def is_contended(error: BaseException) -> bool:
+    """Whether somebody else was in the way: a lock, a deadlock, or a conflict of transactions."""
+    return isinstance(error, psycopg.Error) and error.sqlstate in ("55P03", "40P01", "40001")
+
+
 def is_missing_partition(error: BaseException) -> bool:
     """Whether a row of archive or attempt found no partition for its day."""
     return isinstance(error, psycopg.errors.CheckViolation) and "no partition" in str(error)
@@ -202,7 +212,8 @@ def is_unknown(error: BaseException) -> bool:
 
 def unreachable(error: BaseException) -> DatabaseUnreachable:
     """The driver's connection error as ours, without passwords; `permanent` if waiting will not help."""
-    text = redact(str(error)).strip()
+    # libpq asks whether the server is running: our advice does that, once.
+    text = _LIBPQ_ADVICE.sub("", redact(str(error))).strip()
     state = getattr(error, "sqlstate", None) or ""
     permanent = state.startswith(_REFUSED) or any(words in text for words in _REFUSED_TEXTS)
     advice = (
@@ -300,6 +311,26 @@ class Link:
                     return await self._together(await self._open(), queries, lock_timeout)
             except BaseException as error:
                 await self._after(error)
+                raise
+
+    async def follow(self, plan: Plan[T], *, lock_timeout: str) -> T:
+        """Follows a plan in one transaction; an enqueue that is refused takes everything back."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    connection = await self._open()
+                    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                    await connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'".encode())
+                    try:
+                        answer = await drive(plan, partial(run, connection))
+                    except EnqueueRefused:
+                        await connection.execute("ROLLBACK")
+                        raise
+                    await connection.execute("COMMIT")
+                    return answer
+            except BaseException as error:
+                if not isinstance(error, EnqueueRefused):
+                    await self._after(error)
                 raise
 
     async def close(self) -> None:

@@ -2,15 +2,18 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from holdfast._model.context import Context
+from holdfast._db.transactions import StepTransaction
+from holdfast._model.context import Context, Mover
 from holdfast._model.outcome import Advanced
+from holdfast._model.reference import Tracker
+from holdfast._model.request import Request
 from holdfast._model.step import Step
 from holdfast._sql.queries import Claimed
 
@@ -39,6 +42,7 @@ class Attempt:
 
     __slots__ = (
         "args",
+        "children",
         "claimed_at",
         "crashes",
         "deadline",
@@ -52,13 +56,16 @@ class Attempt:
         "key",
         "kind",
         "lingering",
+        "moved",
         "moves",
         "number",
         "priority",
         "queue",
+        "raised",
         "refusals",
         "step",
         "stop_flag",
+        "transaction",
         "worker_id",
     )
 
@@ -88,6 +95,10 @@ class Attempt:
         self.refusals = 0
         self.interruption: Interruption | None = None
         self.stop_flag: StopFlag | None = None
+        self.children: Sequence[Request] = ()
+        self.raised: BaseException | None = None
+        self.moved: Any = None
+        self.transaction: StepTransaction | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -98,7 +109,9 @@ class Attempt:
     def stopping(self) -> bool:
         return self.stop_flag is not None and self.stop_flag.stopping
 
-    def context(self, resources: Mapping[type, object]) -> Context:
+    def context(
+        self, resources: Mapping[type, object], tracker: Tracker | None = None, mover: Mover | None = None
+    ) -> Context:
         """What the step is told about this attempt."""
         return Context(
             id=self.id,
@@ -114,6 +127,9 @@ class Attempt:
             deadline=self.deadline,
             resources=resources,
             signals=self,
+            tracker=tracker,
+            transaction=self.transaction,
+            mover=mover,
         )
 
     def _strings(self) -> dict[str, str]:

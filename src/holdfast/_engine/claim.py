@@ -28,7 +28,7 @@ AHEAD_SECONDS = 0.2
 LARGEST_CLAIM = 1000
 MOST_AHEAD = 2000
 MARK_SECONDS = 1.0
-MANY_UNROUTABLE = 100
+MANY_UNCLAIMABLE = 100
 SHORTEST_SLEEP = 0.02
 
 _BEGINNING = datetime(1000, 1, 1, tzinfo=UTC)
@@ -155,6 +155,13 @@ class Claimer:
         """Something may have become due."""
         self._wake.set()
 
+    def look_anew(self) -> None:
+        """Something was paused or resumed: what was passed over may be claimable now."""
+        for queue, marks in self._marks.items():
+            marks.drop()
+            self._probed[queue] = 0.0
+        self._wake.set()
+
     def freed(self) -> None:
         """A slot is free: a reason to look again only if the want of slots was why we rest."""
         roster = self._roster
@@ -262,22 +269,22 @@ class Claimer:
         if full:
             marks.learn(rows)
         else:
-            await self._look_for_unroutable(queue)
+            await self._look_for_unclaimable(queue)
         return full
 
     def _hand_over(self, queue: str, rows: list[Claimed], sent: float) -> None:
         steps, worker_id = self._tasks._steps, self.worker_id
         self._claimed([Attempt(queue, worker_id, row, steps[row.kind, row.step], sent) for row in rows])
 
-    async def _look_for_unroutable(self, queue: str) -> None:
-        """Many tasks that this code does not know would be walked over by every claim: mark where they end."""
+    async def _look_for_unclaimable(self, queue: str) -> None:
+        """Many tasks that are paused or unknown here would be walked over by every claim: mark where they end."""
         marks = self._marks[queue]
         if marks.set or time.monotonic() - self._probed[queue] < MARK_SECONDS:
             return
-        count, moment = await self._link.run(self._queries.unroutable(queue, self._known.steps))
+        count, moment = await self._link.run(self._queries.unclaimable(queue, self._known.steps))
         # Asked again soon only if there is something to pass over.
-        self._probed[queue] = time.monotonic() + (0 if count >= MANY_UNROUTABLE else 10)
-        if count >= MANY_UNROUTABLE:
+        self._probed[queue] = time.monotonic() + (0 if count >= MANY_UNCLAIMABLE else 10)
+        if count >= MANY_UNCLAIMABLE:
             marks.skip_to(moment)
 
     async def _rest(self) -> None:

@@ -1,17 +1,15 @@
-"""How an attempt ended, until that is recorded: what is written about it, and what a row says of it afterwards."""
+"""How an attempt ended, until that is recorded, and what a row says of it afterwards."""
 
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
 
 from holdfast._engine.attempt import Attempt
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
+from holdfast._model.outcome import Advanced, Failed, Finished, Outcome, Retried
 from holdfast._model.tasks import Tasks
-from holdfast._sql.queries import Fence, Queries
-from holdfast._sql.query import Query
+from holdfast._sql.queries import Fence, NewTask
 
 LARGEST_FLUSH = 1000
 LARGEST_BYTES = 8 * 1024 * 1024
@@ -24,65 +22,33 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Ending:
-    """An attempt and how it ended, until that is recorded. `kept`: it goes on here; `sent`: when it was written."""
+    """An attempt and how it ended, until that is recorded.
+
+    `kept`: it goes on here; `sent`: when it was written; `children`: the tasks that become real with it; `otherwise`:
+    what to record in its place if somebody else's transaction, which should have recorded it, turns out not to have.
+    """
 
     attempt: Attempt
     outcome: Outcome
     kept: bool = False
     sent: float = 0.0
+    children: list[NewTask] = field(default_factory=list)
+    otherwise: Outcome | None = None
 
 
-Group: TypeAlias = tuple[str, UUID, str, list[Ending]]
-"""Queue, worker, statement, and what it is to write."""
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The outcome is already written, with the step's own writes. `claimed_at`: when a kept move began anew."""
+
+    ending: Ending
+    claimed_at: float | None
 
 
-def write(queries: Queries, tasks: Tasks, lease: timedelta, group: Group) -> Query[Times]:
-    """The statement that records a group."""
-    queue, worker, statement, endings = group
-    values = {str(e.attempt.id): _values(tasks, e) for e in endings}
-    ids, outcomes = "{" + ",".join(values) + "}", _encode(values)
-    match statement:
-        case "finish":
-            return queries.finish(queue, worker, ids, outcomes)
-        case "keep" | "advance":
-            keep = statement == "keep"
-            return queries.advance(queue, worker, ids, outcomes, keep=keep, lease=lease)
-        case "cancel":
-            return queries.cancel(queue, worker, ids, outcomes)
-        case _:
-            return queries.stay(queue, worker, ids, outcomes)
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """The outcome may have been written, by a transaction whose end we do not know."""
 
-
-def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
-    """What a statement needs to know about one ending."""
-    attempt = ending.attempt
-    values: dict[str, Any] = {"attempt": attempt.number}
-    match ending.outcome:
-        case Finished(result=result):
-            if result is not None:
-                values["result"] = msgspec.Raw(result)
-        case Advanced(step=step, args=args, delay=delay, at=at):
-            values |= {
-                "step": step,
-                "args": msgspec.Raw(args),
-                "at": at,
-                "delay": delay or None,
-                "old_step": attempt.step,
-                "old_args": msgspec.Raw(attempt.args),
-                "claimed_at": attempt.claimed_at,
-                "max_crashes": tasks._steps[attempt.kind, step].max_crashes,
-            }
-        case Retried(error=error, delay=delay):
-            values |= {"outcome": "retried", "error": msgspec.Raw(error), "errors": 1, "delay": delay}
-        case Failed(error=error, charged=charged):
-            values |= {"outcome": "failed", "error": msgspec.Raw(error), "errors": int(charged)}
-        case Snoozed(delay=delay, at=at):
-            values |= {"outcome": "snoozed", "at": at, "delay": delay}
-        case Released(delay=delay):
-            values |= {"outcome": "released", "delay": delay or None}
-        case Cancelled(reason=reason):
-            values["reason"] = reason
-    return values
+    ending: Ending
 
 
 def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:
@@ -100,6 +66,7 @@ def affordable(endings: list[Ending]) -> int:
         match ending.outcome:
             case Finished(result=bytes() as json) | Advanced(args=json) | Retried(error=json) | Failed(error=json):
                 size += len(json)
+        size += sum(len(child.args) for child in ending.attempt.children)
         if size > LARGEST_BYTES:
             return max(1, count)
     return LARGEST_FLUSH

@@ -10,17 +10,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
-from typing import Any
-
-import msgspec
+from typing import Any, cast
 
 from holdfast._engine.attempt import Attempt, Interruption
+from holdfast._engine.ending import Ending, Unsure
+from holdfast._engine.moving import Moves, settled_by_move
 from holdfast._engine.processes import Processes
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.codec import encode_error, simple_error
 from holdfast._model.conclude import outcome_of_error, outcome_of_return
 from holdfast._model.context import Context, current_context
 from holdfast._model.outcome import Advanced, Cancelled, Fail, Failed, Outcome, Released, Retried
+from holdfast._model.reference import Tracker
 from holdfast._model.step import Step
 from holdfast._model.tasks import Middleware, Tasks
 
@@ -33,16 +34,30 @@ _OURS = (Interruption.STOP, Interruption.CONTACT)
 class Execution:
     """Executes attempts for one worker."""
 
-    def __init__(self, tasks: Tasks, resources: Mapping[type, object], freed: Callable[[Attempt], None]) -> None:
+    def __init__(
+        self, tasks: Tasks, resources: Mapping[type, object], freed: Callable[[Attempt], None], moves: Moves
+    ) -> None:
         self._tasks = tasks
+        self._moves = moves
         self._resources = resources
         self._middleware: Sequence[Middleware] = tasks._middleware
         self._freed = freed
+        # An App, whose enqueue is what makes it an owner; for references that steps get.
+        self._tracker = cast("Tracker | None", tasks._find_owner())
         self._threads = Threads()
         self._processes = Processes()
 
-    async def execute(self, attempt: Attempt) -> Outcome | None:
-        """Runs an attempt to its end and gives what to record; None if the lease is lost."""
+    async def execute(self, attempt: Attempt) -> Outcome | Unsure | None:
+        """Runs an attempt to its end and gives what to record, or to find out; None if the lease is lost."""
+        outcome = await self._execute(attempt)
+        if attempt.moved is None or outcome is None:
+            return outcome
+        ending: Ending = attempt.moved[1]
+        # The step raised after its move, or returned: the move counts if it was committed.
+        ending.otherwise = ending.otherwise or outcome
+        return Unsure(ending)
+
+    async def _execute(self, attempt: Attempt) -> Outcome | None:
         step = attempt.definition
         if attempt.interruption is not None:
             return self._ended_by(attempt, step, asyncio.CancelledError())
@@ -56,16 +71,26 @@ class Execution:
             return self._ended_by(attempt, step, error)
         if attempt.interruption is Interruption.LOST:
             return None
+        if attempt.moved is not None:
+            return settled_by_move(attempt, returned).outcome
         return self._moves_checked(attempt, outcome_of_return(self._tasks, step, returned))
 
     async def _call(self, attempt: Attempt, step: Step, value: Any) -> Any:
-        context = attempt.context(self._resources)
+        context = attempt.context(self._resources, self._tracker, self._moves)
         current_context.set(context)
         if step.is_async and not self._middleware:
             # The common case, without a detour.
-            return await (step.call(value, context) if step.timeout is None else _on_loop(step, value, context))
+            returned = await (step.call(value, context) if step.timeout is None else _on_loop(step, value, context))
+        else:
+            returned = await self._call_around(attempt, step, value, context)
+        if context._enqueued is not None:
+            attempt.children = tuple(context._enqueued)
+        return returned
+
+    async def _call_around(self, attempt: Attempt, step: Step, value: Any, context: Context) -> Any:
+        """Calls a step in a thread, in a process, or with middleware around it."""
         if step.executor == "process":
-            call: Callable[[], Awaitable[Any]] = partial(self._in_process, attempt, step)
+            call: Callable[[], Awaitable[Any]] = partial(self._in_process, attempt, step, context)
         elif step.is_async:
             call = partial(_on_loop, step, value, context)
         else:
@@ -94,11 +119,15 @@ class Execution:
         if attempt.handle is None:  # else the attempt itself, which has not quite ended, frees its slot
             self._freed(attempt)
 
-    async def _in_process(self, attempt: Attempt, step: Step) -> Any:
-        return await self._processes.run(step, attempt, _limit(step))
+    async def _in_process(self, attempt: Attempt, step: Step, context: Context) -> Any:
+        returned, enqueued = await self._processes.run(step, attempt, _limit(step))
+        if enqueued:
+            context._enqueued = [*(context._enqueued or ()), *enqueued]
+        return returned
 
     def _ended_by(self, attempt: Attempt, step: Step, error: BaseException) -> Outcome | None:
         """What an exception means: an interruption by us, or the step's own doing."""
+        attempt.raised = error
         if isinstance(error, asyncio.CancelledError):
             match attempt.interruption:
                 case Interruption.LOST:
@@ -178,18 +207,3 @@ def fields(attempt: Attempt) -> dict[str, Any]:
         "queue": attempt.queue,
         "worker": str(attempt.worker_id),
     }
-
-
-def tell(attempt: Attempt, outcome: Retried | Failed) -> None:
-    """Logs an error of a step: people wait for these, in the log before anywhere else."""
-    try:
-        error = msgspec.json.decode(outcome.error, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        error = {}
-    said = f"{error.get('type')}: {error.get('message')}"[:300]
-    name = f"{attempt.kind}.{attempt.step}"
-    if isinstance(outcome, Failed):
-        log.warning("%s is parked after attempt %s: %s", name, attempt.number, said, extra=fields(attempt))
-    else:
-        again = f"again in {outcome.delay:.1f} s"
-        log.info("%s failed in attempt %s, %s: %s", name, attempt.number, again, said, extra=fields(attempt))

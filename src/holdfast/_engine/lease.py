@@ -19,14 +19,16 @@ from datetime import timedelta
 from uuid import UUID
 
 from holdfast._db.connection import Link, is_passing, pause_after
+from holdfast._engine import blocked
 from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._engine.execution import fields
 from holdfast._sql.queries import Queries
 
 log = logging.getLogger("holdfast.worker")
 
-WEDGED_WARNING = 10.0
 WEDGED_END = 300.0
 EXIT_WEDGED = 70
+STARVED = 1.0
 
 
 @dataclass(slots=True)
@@ -40,6 +42,9 @@ class BeatReport:
 
 class Beat:
     """Renews the leases of one worker."""
+
+    blocked_after = 10.0
+    """Seconds without a tick after which a warning is written."""
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Beat:
         self._report = report
         self._wedged_after = wedged_after
         self._main = asyncio.get_running_loop()
+        self._main_thread = threading.get_ident()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="holdfast-beat", daemon=True)
         self._warned = False
@@ -155,16 +161,39 @@ class Beat:
 
     async def _pause(self, seconds: float) -> None:
         until = now() + seconds
-        while not self._end.is_set() and (left := until - now()) > 0:  # noqa: ASYNC110 - set by another thread
+        while not self._end.is_set() and (left := until - now()) > 0:
+            before = time.monotonic()
             await asyncio.sleep(min(left, 0.1))
+            if time.monotonic() - before > STARVED:
+                self.tick()  # this whole process stood still, by Ctrl-Z perhaps: that is not the loop's fault
+            self._check_loop()
 
     def _check_loop(self) -> None:
         silent = time.monotonic() - self.ticked_at
+        if silent <= self.blocked_after:
+            if self._warned:
+                log.info("the event loop moves again")
+            self._warned = False
+            return
+        if self._warned and silent <= self._wedged_after:
+            return
+        found = blocked.look(self._main, self._main_thread, self._roster)
+        if found.is_debugged:
+            return
         if silent > self._wedged_after:
             log.critical(
-                "the event loop has not moved for %.0f s: this process ends, so that others take its tasks over", silent
+                "the event loop has not moved for %.0f s: this process ends, so that others take its tasks over. %s",
+                silent,
+                found.who,
             )
             os._exit(EXIT_WEDGED)
-        if silent > WEDGED_WARNING and not self._warned:
-            log.warning("the event loop is blocked for %.0f s: does an async step call something that blocks?", silent)
-        self._warned = silent > WEDGED_WARNING
+        if found.is_idle:
+            return  # nobody ticks, because the worker is ending
+        self._warned = True
+        log.warning(
+            "the event loop is blocked for %.1f s by %s: nothing else happens in this worker meanwhile. "
+            "Write def instead of async def, or call what blocks with asyncio.to_thread",
+            silent,
+            found.who or "something that is not a step",
+            extra=fields(found.attempts[0]) if len(found.attempts) == 1 else None,
+        )

@@ -18,12 +18,13 @@ from holdfast._model.graph import edges
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast.errors import ConfigError
 
 log = logging.getLogger("holdfast.worker")
 
 FIRST_CONTACT = 30.0
 """Seconds a starting worker waits for a database that cannot be reached."""
+TELL_EVERY = 5.0
+"""Seconds after which it says again that it waits."""
 
 
 class Presence:
@@ -51,9 +52,8 @@ class Presence:
 
     async def first_contact(self, stop: asyncio.Event) -> None:
         """Fails clearly if the database cannot be used: at once if waiting would not help, else after a while."""
-        self._refuse_unsupported()
         until = now() + FIRST_CONTACT
-        waited = False
+        tell_at = FIRST_CONTACT
         while not stop.is_set():
             try:
                 check_version(await self._link.run(self._queries.schema_version()), self._queries.schema)
@@ -62,10 +62,13 @@ class Presence:
                     await self._declare(name)
                 return
             except Exception as error:
-                if not is_passing(error) or now() > until:
+                left = until - now()
+                if not is_passing(error) or left <= 0:
                     raise
-                log.log(logging.DEBUG if waited else logging.WARNING, "waiting for the database: %s", error)
-                waited = True
+                if left <= tell_at:
+                    what = "waiting for the database" if tell_at == FIRST_CONTACT else "still waiting for the database"
+                    log.warning("%s, %.0f s at most: %s", what, left, _in_short(error))
+                    tell_at = left - TELL_EVERY
                 await asyncio.sleep(0.5)
 
     async def introduce(self, worker_id: UUID) -> None:
@@ -89,8 +92,9 @@ class Presence:
             )
         )
         self._identity = worker_id
-        queues = ", ".join(self._settings.queues)
-        log.info("worker %s serves %s with %s slots", worker_id, queues, self._settings.concurrency)
+        queues, slots = ", ".join(self._settings.queues), self._settings.concurrency
+        what = "slot" if slots == 1 else "slots"
+        log.info("worker %s serves %s with %s %s", worker_id, queues, slots, what, extra={"routine": True})
 
     async def asked_to_stop(self, stuck: int) -> bool:
         """Whether somebody asked this worker to stop; no if the database cannot be asked."""
@@ -122,9 +126,7 @@ class Presence:
             self._queries.declare_kind(name, first.queue, first.priority, only, msgspec.json.encode(graph))
         )
 
-    def _refuse_unsupported(self) -> None:
-        for step in self._tasks._steps.values():
-            if step.transactional:
-                raise ConfigError(
-                    f"{step.kind}.{step.name}: transactional=True is not supported by this version of Holdfast"
-                )
+
+def _in_short(error: Exception) -> str:
+    """The first line of an error; what to do about it is told once the worker gives up."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

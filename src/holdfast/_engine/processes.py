@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import reduce
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -23,6 +24,7 @@ from typing import Any
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.context import Context, current_context
+from holdfast._model.request import Request
 from holdfast._model.step import OWNER, Step
 from holdfast.errors import HoldfastError
 
@@ -71,8 +73,13 @@ class Processes:
         self._all: set[_Child] = set()
         self._threads = Threads()
 
-    async def run(self, step: Step, attempt: Attempt, limit: AbstractAsyncContextManager[None]) -> Any:
-        """Runs an attempt in a child; cancelling this kills the child. `limit` begins when the code is loaded there."""
+    async def run(
+        self, step: Step, attempt: Attempt, limit: AbstractAsyncContextManager[None]
+    ) -> tuple[Any, list[Request]]:
+        """Runs an attempt in a child and gives what it returned and what it enqueued; cancelling this kills the child.
+
+        `limit` begins when the code is loaded there.
+        """
         child = self._living() or await self._start()
         self._all.add(child)
         place = {"module": step.module, "qualname": step.qualname}
@@ -105,7 +112,7 @@ class Processes:
             raise
         self._idle.append(child)
         if ok:
-            return answer
+            return answer  # type: ignore[no-any-return]
         raise answer
 
     def _living(self) -> _Child | None:
@@ -173,7 +180,9 @@ def _run(request: dict[str, Any]) -> tuple[bool, Any]:
             return True, None  # it was only to be loaded
         context = Context(**request["context"], resources={}, signals=_NoSignals())
         current_context.set(context)
-        return True, step.call(step.decode(request["args"]), context)
+        returned = step.call(step.decode(request["args"]), context)
+        # How to read a result stays here: it is code, and nobody asks for it there.
+        return True, (returned, [replace(each, decode_result=None) for each in context._enqueued or ()])
     except BaseException as error:
         return False, _portable(error)
 

@@ -30,6 +30,8 @@ class WorkerOptions(TypedDict, total=False):
     """How long steps may go on after a stop was asked for: 30 s."""
     name: str
     """A label for people; host and process id unless given."""
+    blocked: Duration
+    """How long an `async def` step may block the event loop before a warning: 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class WorkerSettings:
     reap: float = 5.0
     grace: float = 30.0
     name: str = ""
+    blocked: float = 10.0
 
     @classmethod
     def of(cls, **given: Unpack[WorkerOptions]) -> "WorkerSettings":
@@ -75,5 +78,6 @@ class WorkerSettings:
             beat=every,
             grace=seconds(given.get("grace", 30), "grace"),
             name=given.get("name", ""),
+            blocked=seconds(given.get("blocked", 10), "blocked"),
             **times,
         )

@@ -15,17 +15,21 @@ from uuid import UUID
 
 from holdfast._db.connection import Link, explaining
 from holdfast._db.listen import Listener
+from holdfast._db.transactions import Transactions
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer, Known
-from holdfast._engine.ending import Ending, continued
-from holdfast._engine.execution import Execution, fields, tell
+from holdfast._engine.ending import Ending, Recorded, Unsure, continued
+from holdfast._engine.execution import Execution, fields
 from holdfast._engine.hooks import Hooks
 from holdfast._engine.lease import Beat, BeatReport
+from holdfast._engine.moving import Moves
 from holdfast._engine.presence import Presence
 from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Settler
+from holdfast._engine.telling import is_heard, tell, tell_recorded
+from holdfast._engine.transactional import TransactionalSteps
 from holdfast._model.outcome import Cancelled, Failed, Finished, Released, Retried
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Reaped
@@ -56,6 +60,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._vanished: BaseException | None = None
+        self._tells = False
         self.started = asyncio.Event()
         self.roster = Roster(settings.concurrency)
 
@@ -88,6 +93,7 @@ class Worker:
             known=known.steps,
             keeps=lambda: not self._flag.stopping,
             recorded=self._on_recorded,
+            enqueued=self._on_enqueued,
         )
         self.reaper = Reaper(
             self._links["reap"],
@@ -110,7 +116,12 @@ class Worker:
     async def _run(self, until_idle: bool) -> None:
         resources = Resources()
         opened = await resources.open(self._tasks)
-        self.execution = Execution(self._tasks, opened, self._slot_freed)
+        moves = Moves(self._queries, self._tasks)
+        self.execution = Execution(self._tasks, opened, self._slot_freed, moves)
+        transactions = Transactions(self._url, self._settings.concurrency)
+        self.transactional = TransactionalSteps(
+            transactions, self._queries, self._tasks, self.execution, self.settler, lease=self._settings.lease
+        )
         self.beat = Beat(
             self._url,
             self._queries,
@@ -120,6 +131,8 @@ class Worker:
             interval=self._settings.beat,
             report=self._on_beat,
         )
+        self.beat.blocked_after = self._settings.blocked
+        self._tells = is_heard()
         loops: list[asyncio.Task[None]] = []
         try:
             await self.presence.first_contact(self._stop)
@@ -149,6 +162,8 @@ class Worker:
             await self._abandon()
             await self.beat.stop()
             await self.execution.close()
+            with suppress(Exception):
+                await transactions.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_FLUSH):
                     await resources.close()
@@ -312,12 +327,19 @@ class Worker:
 
     async def _attend(self, attempt: Attempt) -> None:
         """One attempt, from its start to the settler."""
-        outcome = await self.execution.execute(attempt)
+        if attempt.definition.transactional:
+            outcome = await self.transactional.execute(attempt)
+        else:
+            outcome = await self.execution.execute(attempt)
         attempt.handle = None
         roster = self.roster
         roster.finished += 1
         if outcome is None:
             roster.forget(attempt)
+        elif isinstance(outcome, Recorded):
+            self.settler.tell_recorded(outcome.ending, outcome.claimed_at)
+        elif isinstance(outcome, Unsure):
+            self.settler.find_out(outcome.ending)
         elif roster.holds(attempt):
             self.settler.add(attempt, outcome)
             if isinstance(outcome, (Retried, Failed)):
@@ -349,6 +371,8 @@ class Worker:
 
     def _on_recorded(self, ending: Ending, claimed_at: float | None) -> None:
         """What follows a recorded outcome."""
+        if self._tells:
+            tell_recorded(ending)
         if ending.kept and claimed_at is not None:
             attempt = continued(ending, self._tasks, claimed_at)
             self.roster.put_first(attempt)
@@ -359,12 +383,19 @@ class Worker:
             # Something may be due sooner than we meant to look.
             self.claimer.wake()
 
+    def _on_enqueued(self, queue: str) -> None:
+        """A step enqueued something that may be for us."""
+        if queue in self._settings.queues:
+            self.claimer.wake()
+
     # --- what others say
 
     def _on_beat(self, report: BeatReport) -> None:
         for attempt in report.lost:
             # One that has ended is the settler's business: its record may just be under way.
-            if self.roster.holds(attempt) and (attempt.handle is not None or attempt in self.roster.ready):
+            # One that moved by itself is let go on purpose.
+            is_ours = self.roster.holds(attempt) and attempt.moved is None
+            if is_ours and (attempt.handle is not None or attempt in self.roster.ready):
                 self._lose(attempt)
         for attempt in report.cancelled:
             self._cancel(attempt)
@@ -404,6 +435,8 @@ class Worker:
                 attempt = self.roster.find(UUID(rest))
                 if attempt is not None:
                     self._looking = asyncio.get_running_loop().create_task(self._look_whether_cancelled(attempt))
+        elif word == "pause":
+            self.claimer.look_anew()
         elif word == "stop":
             self._looking = asyncio.get_running_loop().create_task(self._look_whether_to_stop())
 

@@ -3,12 +3,20 @@
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 from uuid import UUID
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
+from holdfast._model.options import EnqueueOptions
+from holdfast._model.reference import Ref, Tracker
 from holdfast.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection
+
+    from holdfast._model.call import Call, StepValue
+    from holdfast._model.request import Request
 
 R = TypeVar("R")
 
@@ -25,12 +33,32 @@ class Signals(Protocol):
     def stopping(self) -> bool: ...
 
 
+class Transaction(Protocol):
+    """The transaction of a step declared with `transactional=True`."""
+
+    @property
+    def tx(self) -> "AsyncConnection[Any] | None": ...
+    @property
+    def tx_sync(self) -> "Connection[Any] | None": ...
+
+
+class Mover(Protocol):
+    """Writes a move on a connection of the step's own."""
+
+    async def move(self, ctx: "Context", attempt: Any, next: Any, conn: object) -> None: ...
+    def move_sync(self, ctx: "Context", attempt: Any, next: Any, conn: object) -> None: ...
+
+
 class Context:
     """The attempt a step runs in: which task, which step, how often it was tried, and what it may use."""
 
     __slots__ = (
+        "_enqueued",
+        "_mover",
         "_resources",
         "_signals",
+        "_tracker",
+        "_transaction",
         "attempt",
         "crashes",
         "deadline",
@@ -60,6 +88,9 @@ class Context:
         deadline: datetime | None,
         resources: Mapping[type, object],
         signals: Signals,
+        tracker: Tracker | None = None,
+        transaction: Transaction | None = None,
+        mover: Mover | None = None,
     ) -> None:
         self.id = id
         self.kind = kind
@@ -74,6 +105,10 @@ class Context:
         self.deadline = deadline
         self._resources = resources
         self._signals = signals
+        self._tracker = tracker
+        self._transaction = transaction
+        self._mover = mover
+        self._enqueued: list[Request] | None = None
 
     @property
     def idempotency_key(self) -> str:
@@ -118,6 +153,63 @@ class Context:
                 f"that is annotated -> AsyncIterator[{cls.__qualname__}] and yields it"
             )
         return cast("R", found)
+
+    @property
+    def tx(self) -> "AsyncConnection[Any]":
+        """The connection of a transactional `async def` step: what is written on it commits with the step's outcome."""
+        if self._transaction is None or self._transaction.tx is None:
+            raise self._no_transaction("ctx.tx", "async def", "ctx.tx_sync")
+        return self._transaction.tx
+
+    @property
+    def tx_sync(self) -> "Connection[Any]":
+        """The connection of a transactional `def` step: what is written on it commits with the step's outcome."""
+        if self._transaction is None or self._transaction.tx_sync is None:
+            raise self._no_transaction("ctx.tx_sync", "def", "ctx.tx")
+        return self._transaction.tx_sync
+
+    def _no_transaction(self, name: str, where: str, other: str) -> DeclarationError:
+        if self._transaction is not None:
+            return DeclarationError(f"{name} is for {where} steps: use {other} here")
+        return DeclarationError(f"{name}: {self.kind}.{self.step} is not declared with transactional=True")
+
+    async def move(self, next: R, /, *, conn: object) -> R:
+        """Writes the move to `next` on a connection of your own: `return await ctx.move(Ship(…), conn=session)`.
+
+        The move is part of that connection's transaction, with the same fence as any other. If the step ends and it
+        is not committed, that is an error of the step.
+        """
+        await self._required_mover("ctx.move").move(self, self._signals, next, conn)
+        return next
+
+    def move_sync(self, next: R, /, *, conn: object) -> R:
+        """As `move`, on a blocking connection."""
+        self._required_mover("ctx.move_sync").move_sync(self, self._signals, next, conn)
+        return next
+
+    def _required_mover(self, name: str) -> Mover:
+        if self._mover is None:
+            raise DeclarationError(f"{name} needs a worker: a step in a process and a test's context() have none")
+        return self._mover
+
+    @overload
+    def enqueue(self, what: "Call[R]", /, **options: Unpack[EnqueueOptions]) -> Ref[R]: ...
+    @overload
+    def enqueue(self, what: "StepValue", /, **options: Unpack[EnqueueOptions]) -> Ref[Any]: ...
+    def enqueue(self, what: Any, /, **options: Unpack[EnqueueOptions]) -> Ref[Any]:
+        """Enqueues a task together with the outcome of this attempt, if that is a move or the end of the task.
+
+        Nothing to await: nothing is written before. If the step raises, or its lease is lost, no task appears.
+        """
+        from holdfast._model.request import request_of  # here, because steps know contexts
+
+        request = request_of(what, options)
+        if self._enqueued is None:
+            self._enqueued = []
+        self._enqueued.append(request)
+        return Ref(
+            request.id, request.kind, queue=request.queue, tracker=self._tracker, decode_result=request.decode_result
+        )
 
     def __repr__(self) -> str:
         return f"<Context {self.kind}.{self.step} attempt {self.attempt} of task {self.id}>"

@@ -8,15 +8,22 @@ FROM holdfast.tasks WHERE id = :id::uuid
 ORDER BY finished_at NULLS FIRST LIMIT 1
 
 -- list_tasks --
--- Tasks, newest first, page by page: those with an id below the given one.
+-- Tasks that a filter lets through, newest first, page by page: those with an id below the given one.
 SELECT id, queue, kind, step, state, phase, priority, run_at, moves, attempt, errors, crashes, worker_id, claimed_at,
        lease_expires_at, args, error, key, headers, created_at, finished_at, result
 FROM holdfast.tasks
-WHERE (:below::uuid IS NULL OR id < :below::uuid)
-  AND (:state::text IS NULL OR state = :state::text OR phase = :state::text)
-  AND (:kind::text IS NULL OR kind = :kind::text)
-  AND (:queue::text IS NULL OR queue = :queue::text)
+WHERE /*filter*/true AND (:below::uuid IS NULL OR id < :below::uuid)
 ORDER BY id DESC LIMIT :limit::integer
+
+-- count_tasks --
+-- How many tasks a filter lets through; nobody counts further than the limit.
+SELECT count(*) FROM (SELECT FROM holdfast.tasks WHERE /*filter*/true LIMIT :limit::integer) AS counted
+
+-- matching --
+-- The ids of tasks that a filter lets through, oldest first, above the given one.
+SELECT id FROM holdfast.tasks
+WHERE /*filter*/true AND (:above::uuid IS NULL OR id > :above::uuid)
+ORDER BY id LIMIT :limit::integer
 
 -- task_attempts --
 -- The attempts of one task, in order.
@@ -28,6 +35,108 @@ FROM holdfast.attempts WHERE task_id = :id::uuid ORDER BY attempt
 SELECT action, by, why, old, new, at FROM holdfast.change WHERE task_id = :id::uuid ORDER BY id
 
 -- workers --
--- Workers, the newest first.
-SELECT id, name, host, pid, version, queues, steps, slots, idle, stuck, started_at, seen_at, stop_requested_at, stopping_at, stopped_at
-FROM holdfast.worker ORDER BY started_at DESC LIMIT :limit::integer
+-- Workers, the newest first. One that was taken for dead never began to stop.
+SELECT w.id, w.name, w.host, w.pid, w.version, w.queues, w.steps, w.slots, w.idle, w.stuck, w.started_at, w.seen_at,
+       w.stop_requested_at, w.stopping_at, w.stopped_at,
+       (SELECT count(*) FROM holdfast.task t
+        WHERE t.state = 'running' AND t.queue::text = ANY (w.queues) AND t.worker_id = w.id),
+       holdfast.is_live(w),
+       CASE WHEN w.stopped_at IS NOT NULL AND w.stopping_at IS NOT NULL THEN 'stopped'
+            WHEN NOT holdfast.is_live(w) THEN 'lost'
+            WHEN w.stopping_at IS NOT NULL THEN 'stopping'
+            ELSE 'running' END
+FROM holdfast.worker w ORDER BY w.started_at DESC LIMIT :limit::integer
+
+-- explain --
+-- Why a task is not running, or how it stands, in one sentence.
+SELECT holdfast.explain(:id::uuid)
+
+-- parked_groups --
+-- Parked tasks that a filter lets through, grouped by where and how they stopped, the largest group first.
+SELECT g.kind, g.step, g.error_type, (SELECT t.error ->> 'message' FROM holdfast.task t WHERE t.id = g.example),
+       g.count, g.newest, g.oldest, g.example
+FROM (SELECT p.kind, p.step, p.error_type, count(*), max(p.at) AS newest, min(p.at) AS oldest,
+             (array_agg(p.id ORDER BY p.at DESC, p.id DESC))[1] AS example
+      FROM (SELECT id, kind, step, error ->> 'type' AS error_type, coalesce(claimed_at, created_at) AS at
+            FROM holdfast.tasks WHERE state = 'parked' AND /*filter*/true) AS p
+      GROUP BY p.kind, p.step, p.error_type) AS g
+ORDER BY g.count DESC, g.newest DESC LIMIT :limit::integer
+
+-- queues --
+-- All queues that have settings, kinds, live workers or unfinished tasks, with bounded counts. The names of tasks' queues
+-- are found by jumping from one to the next in each partial index, and each count walks a part of one.
+WITH RECURSIVE ready(name) AS (
+    (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'ready' ORDER BY t.queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'ready' AND t.queue > r.name ORDER BY t.queue LIMIT 1)
+    FROM ready r WHERE r.name IS NOT NULL
+), running(name) AS (
+    (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'running' ORDER BY t.queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'running' AND t.queue > r.name ORDER BY t.queue LIMIT 1)
+    FROM running r WHERE r.name IS NOT NULL
+), parked(name) AS (
+    (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'parked' ORDER BY t.queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'parked' AND t.queue > r.name ORDER BY t.queue LIMIT 1)
+    FROM parked r WHERE r.name IS NOT NULL
+), names AS (
+    SELECT name::text FROM holdfast.queue UNION SELECT queue::text FROM holdfast.kind
+    UNION SELECT unnest(w.queues) FROM holdfast.worker w WHERE holdfast.is_live(w)
+    UNION SELECT name FROM ready UNION SELECT name FROM running UNION SELECT name FROM parked
+)
+SELECT n.name, q.paused_at, q.paused_by, due.count, scheduled.count, running.count, parked.count, oldest.run_at,
+       (SELECT count(*) FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues))
+FROM names n
+LEFT JOIN holdfast.queue q ON q.name = n.name
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+            SELECT FROM holdfast.task t
+            WHERE t.queue = n.name AND t.state = 'ready' AND t.priority = p.priority AND t.run_at <= holdfast.now()
+            ORDER BY t.run_at LIMIT :counted::integer) AS each
+        LIMIT :counted::integer) AS counted) AS due
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+            SELECT FROM holdfast.task t
+            WHERE t.queue = n.name AND t.state = 'ready' AND t.priority = p.priority AND t.run_at > holdfast.now()
+            ORDER BY t.run_at LIMIT :counted::integer) AS each
+        LIMIT :counted::integer) AS counted) AS scheduled
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM holdfast.task t WHERE t.queue = n.name AND t.state = 'running'
+        ORDER BY t.worker_id LIMIT :counted::integer) AS counted) AS running
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM holdfast.task t WHERE t.queue = n.name AND t.state = 'parked'
+        ORDER BY t.kind, t.step LIMIT :counted::integer) AS counted) AS parked
+CROSS JOIN LATERAL (
+    SELECT min(first.run_at) AS run_at FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+        SELECT t.run_at FROM holdfast.task t
+        WHERE t.queue = n.name AND t.state = 'ready' AND t.priority = p.priority AND t.run_at <= holdfast.now()
+        ORDER BY t.run_at LIMIT 1) AS first) AS oldest
+WHERE n.name IS NOT NULL
+ORDER BY n.name COLLATE "C"
+
+-- kinds --
+-- What workers declared, and how many live ones know any of a kind's steps.
+SELECT k.name, k.queue, k.priority, k.paused_at, k.paused_by, k.graph, coalesce(knowing.workers, 0), k.seen_at
+FROM holdfast.kind k
+LEFT JOIN (
+    SELECT split_part(s.step, '.', 1) AS kind, count(DISTINCT w.id) AS workers
+    FROM holdfast.worker w, unnest(w.steps) AS s(step) WHERE holdfast.is_live(w) GROUP BY 1
+) AS knowing ON knowing.kind = k.name
+ORDER BY k.name
+
+-- standing --
+-- Where unfinished tasks stand, and how many.
+SELECT t.kind, t.step, t.state, count(*) FROM holdfast.task t
+WHERE :kind::text IS NULL OR t.kind = :kind::text
+GROUP BY t.kind, t.step, t.state ORDER BY t.kind, t.step, t.state
+
+-- unfinished --
+-- Unfinished tasks in the order of their ids, page by page: those above the given one.
+SELECT t.id, t.queue, t.kind, t.step, t.args, t.state FROM holdfast.task t
+WHERE t.id > coalesce(:above::uuid, '00000000-0000-0000-0000-000000000000')
+ORDER BY t.id LIMIT :limit::integer

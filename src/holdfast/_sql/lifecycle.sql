@@ -72,6 +72,8 @@ WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
         WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority
           AND c.run_at <= holdfast.now() AND c.run_at >= (:marks::timestamptz[])[p.priority + 1]
           AND c.kind || '.' || c.step = ANY (:known::text[])
+          AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+          AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
         ORDER BY c.run_at, c.id
         LIMIT :limit::integer
         FOR UPDATE SKIP LOCKED
@@ -91,18 +93,24 @@ CROSS JOIN LATERAL (
     ORDER BY c.run_at LIMIT 1
 ) AS soon
 
--- waiting_priority --
--- The highest priority of a due task that this worker knows, if it is above the given one.
-SELECT p.priority
-FROM generate_series(9, :above::integer + 1, -1) AS p(priority)
-WHERE EXISTS (
-    SELECT FROM holdfast.task c
-    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
-      AND c.kind || '.' || c.step = ANY (:known::text[]))
-LIMIT 1
+-- obstacles --
+-- What speaks against going on with tasks that move: the highest priority above the given one of a due task that this
+-- worker knows; whether the queue is paused; the kinds that are.
+SELECT (
+    SELECT p.priority
+    FROM generate_series(9, :above::integer + 1, -1) AS p(priority)
+    WHERE EXISTS (
+        SELECT FROM holdfast.task c
+        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
+          AND c.kind || '.' || c.step = ANY (:known::text[])
+          AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL)))
+    LIMIT 1
+), EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL),
+   ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL)
 
--- unroutable --
--- How many of the first due tasks (a thousand of each priority) this worker does not know, and when it looked.
+-- unclaimable --
+-- How many of the first due tasks (a thousand of each priority) this worker must leave alone, because it does not know
+-- them or they are paused, and when it looked.
 SELECT count(*), holdfast.now() FROM generate_series(0, 9) AS p(priority)
 CROSS JOIN LATERAL (
     SELECT c.kind, c.step FROM holdfast.task c
@@ -110,13 +118,29 @@ CROSS JOIN LATERAL (
     ORDER BY c.run_at, c.id LIMIT 1000
 ) AS due
 WHERE NOT due.kind || '.' || due.step = ANY (:known::text[])
+   OR due.kind = ANY (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
 
 -- due --
--- Whether a task that this worker knows is due and waits: tells a draining worker to go on.
+-- Whether a task that this worker may claim is due and waits: tells a draining worker to go on.
 SELECT EXISTS (
     SELECT FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.run_at <= holdfast.now()
-      AND c.kind || '.' || c.step = ANY (:known::text[]))
+      AND c.kind || '.' || c.step = ANY (:known::text[])
+      AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+      AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL))
+
+-- children --
+-- A part of finish and advance, for attempts that enqueued something. It reads which tasks were really written: so it
+-- comes after that, and what belongs to a lost attempt is dropped.
+, children AS (
+    INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, headers)
+    SELECT n.id, n.queue, n.kind, n.step, n.args, n.priority,
+           coalesce(n.at, holdfast.now() + make_interval(secs => n.delay)), n.headers
+    FROM jsonb_to_recordset(:children::jsonb) AS n(parent uuid, id uuid, queue text, kind text, step text, args jsonb,
+                                                   priority smallint, at timestamptz, delay float8, headers jsonb)
+    WHERE n.parent = ANY (ARRAY(SELECT id FROM written))
+    ON CONFLICT (id, queue) DO NOTHING
+)
 
 -- finish --
 -- The task ended well: it leaves for the archive with its result and the record of its last attempt.
@@ -125,7 +149,7 @@ WITH gone AS (
     WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
       AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
     RETURNING t.*
-)
+)/*children of gone*/
 INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
                               worker_id, claimed_at, outcome, key, error, headers, created_at, result)
 SELECT g.id, g.queue, g.kind, g.step, g.args, 'done', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
@@ -161,7 +185,7 @@ WITH moved AS (
            m.moves - 1, (:outcomes::jsonb -> m.id::text -> 'attempt')::integer, :worker::uuid,
            to_timestamp((:outcomes::jsonb -> m.id::text -> 'claimed_at')::float8), 'advanced'
     FROM moved m
-)
+)/*children of moved*/
 SELECT id, date_part('epoch', claimed_at) FROM moved
 
 -- stay --
@@ -342,6 +366,32 @@ SELECT holdfast.cancel(:id::uuid, :options::jsonb)
 -- Gives a parked task up.
 SELECT holdfast.discard(:id::uuid, :options::jsonb)
 
+-- retry_many --
+-- Resumes those of these tasks that are in one of the given states and locked by nobody.
+SELECT c.id, holdfast.retry(c.id, :options::jsonb)
+FROM (SELECT id FROM holdfast.task WHERE id = ANY (:ids::uuid[]) AND state = ANY (:states::text[])
+      ORDER BY id FOR UPDATE SKIP LOCKED) AS c
+
+-- cancel_many --
+-- Cancels those of these tasks that are in one of the given states and locked by nobody.
+SELECT c.id, holdfast.cancel(c.id, :options::jsonb)
+FROM (SELECT id FROM holdfast.task WHERE id = ANY (:ids::uuid[]) AND state = ANY (:states::text[])
+      ORDER BY id FOR UPDATE SKIP LOCKED) AS c
+
+-- discard_many --
+-- Gives up those of these tasks that are in one of the given states and locked by nobody.
+SELECT c.id, holdfast.discard(c.id, :options::jsonb)
+FROM (SELECT id FROM holdfast.task WHERE id = ANY (:ids::uuid[]) AND state = ANY (:states::text[])
+      ORDER BY id FOR UPDATE SKIP LOCKED) AS c
+
 -- stop_workers --
 -- Asks workers to stop.
 SELECT holdfast.stop_workers(:worker::uuid)
+
+-- pause --
+-- Pauses a queue or a kind.
+SELECT holdfast.pause(:name::text, :options::jsonb)
+
+-- resume --
+-- Lets the tasks of a paused queue or kind be claimed again.
+SELECT holdfast.resume(:name::text, :options::jsonb)

@@ -119,6 +119,18 @@ def enqueue(
     raise EnqueueRefused(f"the key {task.key!r} changed hands {KEY_TRIES} times in a row: try again")
 
 
+def settle_with_children(
+    queries: Queries, write: Query[dict[UUID, Any]], children: Sequence[tuple[NewTask, OnConflict]]
+) -> Plan[dict[UUID, Any]]:
+    """Records how one attempt ended and enqueues what it asked for, if the write was accepted; for one transaction."""
+    written: dict[UUID, Any] = yield write
+    if written:
+        # In one order, so that two settlers with the same keys never wait for each other.
+        for task, on_conflict in sorted(children, key=lambda child: child[0].key or ""):
+            yield from enqueue(queries, task, on_conflict)
+    return written
+
+
 def enqueue_many(queries: Queries, requests: Sequence[Request]) -> Plan[tuple[list[Enqueued], set[str]]]:
     """Many tasks, a statement per queue and part; those whose key is taken are looked after one by one.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from holdfast._sql.query import Query, Row, Statement, statements
@@ -43,6 +43,14 @@ class Fence(NamedTuple):
     moves: int
     cancelled: bool
     claimed_at: float | None
+
+
+class Obstacles(NamedTuple):
+    """What speaks against going on with tasks of a queue that move."""
+
+    higher: int | None
+    queue_paused: bool
+    paused_kinds: list[str]
 
 
 class Beaten(NamedTuple):
@@ -205,25 +213,45 @@ class Queries:
     def next_due(self, queue: str) -> Query[float | None]:
         return self._query("next_due", _value, queue=queue)
 
-    def waiting_priority(self, queue: str, above: int, known: list[str]) -> Query[int | None]:
-        return self._query("waiting_priority", _maybe_value, queue=queue, above=above, known=known)
+    def obstacles(self, queue: str, above: int, known: list[str]) -> Query[Obstacles]:
+        return self._query(
+            "obstacles", lambda rows: Obstacles._make(rows[0]), queue=queue, above=min(above, 9), known=known
+        )
 
-    def unroutable(self, queue: str, known: list[str]) -> Query[tuple[int, datetime]]:
-        return self._query("unroutable", lambda rows: (rows[0][0], rows[0][1]), queue=queue, known=known)
+    def unclaimable(self, queue: str, known: list[str]) -> Query[tuple[int, datetime]]:
+        return self._query("unclaimable", lambda rows: (rows[0][0], rows[0][1]), queue=queue, known=known)
 
     def due(self, queue: str, known: list[str]) -> Query[bool]:
         return self._query("due", _value, queue=queue, known=known)
 
     # --- outcomes
 
-    def finish(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, float | None]]:
-        return self._query("finish", _ids, queue=queue, worker=worker, ids=_array(ids), outcomes=_text(outcomes))
-
-    def advance(
-        self, queue: str, worker: UUID, ids: Ids, outcomes: bytes, *, keep: bool, lease: timedelta
+    def finish(
+        self, queue: str, worker: UUID, ids: Ids, outcomes: bytes, *, children: bytes | None = None
     ) -> Query[dict[UUID, float | None]]:
         return self._query(
-            "advance",
+            _with_children("finish", children),
+            _ids,
+            queue=queue,
+            worker=worker,
+            ids=_array(ids),
+            outcomes=_text(outcomes),
+            children=_text(children),
+        )
+
+    def advance(
+        self,
+        queue: str,
+        worker: UUID,
+        ids: Ids,
+        outcomes: bytes,
+        *,
+        keep: bool,
+        lease: timedelta,
+        children: bytes | None = None,
+    ) -> Query[dict[UUID, float | None]]:
+        return self._query(
+            _with_children("advance", children),
             _times,
             queue=queue,
             worker=worker,
@@ -231,6 +259,7 @@ class Queries:
             outcomes=_text(outcomes),
             keep=keep,
             lease=lease,
+            children=_text(children),
         )
 
     def stay(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, float | None]]:
@@ -339,8 +368,26 @@ class Queries:
     def discard(self, id: UUID, options: bytes) -> Query[str]:
         return self._query("discard", _value, id=id, options=_text(options))
 
+    def act(
+        self, verb: Literal["retry", "cancel", "discard"], ids: Ids, options: bytes, *, states: Sequence[str]
+    ) -> Query[dict[UUID, str]]:
+        """Does something to many tasks; those locked or in another state are passed over. Answers what they are now."""
+        return self._query(
+            f"{verb}_many",
+            lambda rows: {row[0]: row[1] for row in rows},
+            ids=_array(ids),
+            options=_text(options),
+            states=list(states),
+        )
+
     def stop_workers(self, worker: UUID | None) -> Query[int]:
         return self._query("stop_workers", _value, worker=worker)
+
+    def pause(self, name: str, options: bytes) -> Query[str]:
+        return self._query("pause", _value, name=name, options=_text(options))
+
+    def resume(self, name: str, options: bytes) -> Query[str]:
+        return self._query("resume", _value, name=name, options=_text(options))
 
     # --- what people ask
 
@@ -360,6 +407,10 @@ def queries(schema: str) -> Queries:
 
 def _text(json: bytes | None) -> str | None:
     return None if json is None else json.decode()
+
+
+def _with_children(name: str, children: bytes | None) -> str:
+    return name if children is None else f"{name}_with_children"
 
 
 def _array(ids: Ids) -> str:

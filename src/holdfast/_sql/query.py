@@ -20,6 +20,7 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _SCHEMA = re.compile(r"\bholdfast\.")
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _IDS = re.compile(r"/\*ids\*/(\$\d+)::uuid\[\]")
+_CHILDREN = re.compile(r"/\*children of (\w+)\*/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +70,20 @@ def for_schema(text: str, schema: str) -> str:
 @cache
 def statements(schema: str) -> Mapping[str, Statement]:
     """All named statements, rendered for a schema."""
-    found: dict[str, Statement] = {}
+    bodies: dict[str, str] = {}
     for file in ("lifecycle.sql", "insights.sql", "migrate.sql"):
         text = resources.files("holdfast._sql").joinpath(file).read_text("utf-8")
         parts = _HEADING.split(text)
         for name, body in zip(parts[1::2], parts[2::2], strict=True):
-            if name in found:
+            if name in bodies:
                 raise ValueError(f"statement {name!r} is there twice")
-            found[name] = _statement(name, body, schema)
-    return found
+            bodies[name] = body
+    children = bodies.pop("children")
+    for name, body in list(bodies.items()):
+        if place := _CHILDREN.search(body):
+            part = children.replace("written", place[1])
+            bodies[f"{name}_with_children"] = body.replace(place[0], part)
+    return {name: _statement(name, body, schema) for name, body in bodies.items()}
 
 
 def _statement(name: str, body: str, schema: str) -> Statement:

@@ -153,7 +153,7 @@ CREATE FUNCTION holdfast.channel() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT 'holdfast'::text $$;
 
-COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME", "cancel ID", "stop".';
+COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME" (a task of it may be due), "cancel ID", "stop", "pause" (a queue or a kind was paused or resumed).';
 
 CREATE FUNCTION holdfast.check_args(args jsonb, step text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -172,6 +172,24 @@ $$;
 
 COMMENT ON FUNCTION holdfast.check_args(args jsonb, step text) IS 'Internal: refuses args that are no object or too large.';
 
+CREATE FUNCTION holdfast.check_given_id(given uuid, task_queue text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    found_state text;
+BEGIN
+    SELECT a.state INTO found_state FROM "holdfast".archive a WHERE a.id = given LIMIT 1;
+    IF NOT FOUND THEN
+        SELECT 'in queue ' || o.queue INTO found_state FROM "holdfast".task o WHERE o.id = given AND o.queue <> task_queue LIMIT 1;
+    END IF;
+    IF FOUND THEN
+        PERFORM "holdfast".refuse_id(given, found_state);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.check_given_id(given uuid, task_queue text) IS 'Internal: refuses an id that a finished task has, or one of another queue.';
+
 CREATE FUNCTION holdfast.check_options(options jsonb, known text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -186,10 +204,14 @@ BEGIN
         RAISE EXCEPTION 'holdfast: unknown option: %', unknown
             USING ERRCODE = '22023', HINT = 'Known are ' || array_to_string(known, ', ') || '.';
     END IF;
+    IF jsonb_typeof(options -> 'by') NOT IN ('string', 'null') OR jsonb_typeof(options -> 'why') NOT IN ('string', 'null') THEN
+        RAISE EXCEPTION 'holdfast: by and why must be strings'
+            USING ERRCODE = '22023', HINT = 'They are kept for people: {"by": "ann", "why": "the disk is repaired"}.';
+    END IF;
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.check_options(options jsonb, known text[]) IS 'Internal: refuses options that are no object or have a name that is not known.';
+COMMENT ON FUNCTION holdfast.check_options(options jsonb, known text[]) IS 'Internal: refuses options that are no object, have a name that is not known, or say by and why with other things than strings.';
 
 CREATE FUNCTION holdfast.discard(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
     LANGUAGE plpgsql
@@ -211,51 +233,92 @@ COMMENT ON FUNCTION holdfast.discard(id uuid, options jsonb) IS 'Gives a parked 
 
 CREATE FUNCTION holdfast.enqueue(step text, args jsonb DEFAULT '{}'::jsonb, options jsonb DEFAULT '{}'::jsonb) RETURNS uuid
     LANGUAGE plpgsql
-    AS $_$
+    AS $$
 DECLARE
-    task_kind text := split_part(step, '.', 1);
-    task_step text := nullif(substr(step, length(split_part(step, '.', 1)) + 2), '');
-    task_queue text;
-    task_id uuid;
-    declared "holdfast".kind;
+    t "holdfast".task := "holdfast".new_task(step, args, options);
+    made uuid := "holdfast".insert_task(t, coalesce(options ->> 'on_conflict', 'skip'));
 BEGIN
-    IF step IS NULL OR task_kind !~ '^[a-z][a-z0-9_-]{0,62}$'
-       OR (position('.' IN step) > 0 AND coalesce(task_step, '') !~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$') THEN
-        RAISE EXCEPTION 'holdfast: % is not the name of a step', quote_nullable(left(step, 200))
-            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
+    IF options ->> 'id' IS NOT NULL AND made = t.id THEN
+        PERFORM "holdfast".check_given_id(t.id, t.queue);
     END IF;
-    PERFORM "holdfast".check_args(args, step);
-    PERFORM "holdfast".check_options(options, ARRAY['id', 'queue', 'priority', 'delay', 'at', 'key', 'headers']);
-    IF options ? 'delay' AND options ? 'at' THEN
-        RAISE EXCEPTION 'holdfast: give delay or at, not both' USING ERRCODE = '22023';
-    END IF;
-    IF jsonb_typeof(options -> 'key') NOT IN ('string', 'null') THEN
-        RAISE EXCEPTION 'holdfast: key must be a string' USING ERRCODE = '22023';
-    END IF;
-    IF jsonb_typeof(options -> 'headers') NOT IN ('object', 'null') THEN
-        RAISE EXCEPTION 'holdfast: headers must be a JSON object' USING ERRCODE = '22023';
-    END IF;
-
-    SELECT * INTO declared FROM "holdfast".kind WHERE name = task_kind;
-    IF FOUND AND task_step IS NULL AND declared.first IS NULL THEN
-        RAISE EXCEPTION 'holdfast: % has several steps: name the one to begin with', step
-            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName.';
-    END IF;
-    task_id := coalesce((options ->> 'id')::uuid, "holdfast".new_id());
-    task_queue := coalesce(options ->> 'queue', declared.queue, 'default');
-    INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, key, headers)
-    VALUES (
-        task_id, task_queue, task_kind, coalesce(task_step, declared.first, 'main'), args,
-        coalesce((options ->> 'priority')::smallint, declared.priority, 0),
-        coalesce((options ->> 'at')::timestamptz, "holdfast".now() + (options ->> 'delay')::interval, "holdfast".now()),
-        options ->> 'key', nullif(options -> 'headers', 'null')
-    );
-    PERFORM pg_notify("holdfast".channel(), 'queue ' || task_queue);
-    RETURN task_id;
+    RETURN made;
 END
-$_$;
+$$;
 
-COMMENT ON FUNCTION holdfast.enqueue(step text, args jsonb, options jsonb) IS 'Enqueues a task: select "holdfast".enqueue(''greeter.ReadName'', ''{"filename": "name.txt"}''). Options: id, queue, priority, delay, at, key, headers.';
+COMMENT ON FUNCTION holdfast.enqueue(step text, args jsonb, options jsonb) IS 'Enqueues a task: select "holdfast".enqueue(''greeter.ReadName'', ''{"filename": "name.txt"}''). Options: id, queue, priority, delay, at, headers, key, and on_conflict while an unfinished task holds the key: skip (answers the id of that one), raise, or replace (new args and time for that one if it was never started).';
+
+CREATE FUNCTION holdfast.enqueue_many(entries jsonb, options jsonb DEFAULT '{}'::jsonb) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    defaults jsonb := coalesce(options, '{}');
+    entry jsonb;
+    tasks "holdfast".task[];
+    rules text[];
+    given integer[];
+    ids uuid[];
+    written uuid[];
+    n integer;
+    said text;
+    advice text;
+BEGIN
+    IF entries IS NULL OR jsonb_typeof(entries) <> 'array' THEN
+        RAISE EXCEPTION 'holdfast: the entries must be a JSON array' USING ERRCODE = '22023',
+            HINT = 'Such as [{"step": "greeter.ReadName", "args": {"filename": "name.txt"}, "priority": 5}].';
+    END IF;
+    PERFORM "holdfast".check_options(defaults, ARRAY['queue', 'priority', 'delay', 'at', 'key', 'on_conflict', 'headers']);
+    FOR entry, n IN SELECT e.value, e.ordinality FROM jsonb_array_elements(entries) WITH ORDINALITY AS e LOOP
+        IF jsonb_typeof(entry) <> 'object' OR jsonb_typeof(entry -> 'step') IS DISTINCT FROM 'string' THEN
+            RAISE EXCEPTION 'holdfast: an entry must be a JSON object with the name of a step' USING ERRCODE = '22023',
+                HINT = 'Such as {"step": "greeter.ReadName", "args": {"filename": "name.txt"}, "priority": 5}.';
+        END IF;
+        tasks[n] := "holdfast".new_task(entry ->> 'step', coalesce(entry -> 'args', '{}'), defaults || (entry - 'step' - 'args'));
+        ids[n] := tasks[n].id;
+        rules[n] := coalesce(entry ->> 'on_conflict', defaults ->> 'on_conflict', 'skip');
+        IF entry ->> 'id' IS NOT NULL THEN
+            given := given || n;
+        END IF;
+    END LOOP;
+    SELECT r.ordinality INTO n
+    FROM (SELECT i.ordinality, row_number() OVER (PARTITION BY i.id ORDER BY i.ordinality) AS nth
+          FROM unnest(ids) WITH ORDINALITY AS i(id, ordinality)) AS r
+    WHERE r.nth > 1 ORDER BY r.ordinality LIMIT 1;
+    IF FOUND THEN
+        PERFORM "holdfast".refuse_id(ids[n], 'given twice');
+    END IF;
+    -- In one order, so that two callers with the same keys never wait for each other.
+    n := NULL;
+    WITH made AS (
+        INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, key, headers)
+        SELECT t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.key, t.headers
+        FROM unnest(tasks) WITH ORDINALITY AS t
+        ORDER BY t.queue, t.key, t.ordinality
+        ON CONFLICT DO NOTHING
+        RETURNING task.id
+    )
+    SELECT array_agg(m.id) INTO written FROM made m;
+    PERFORM "holdfast".wake(t.queue, min(t.run_at)) FROM unnest(tasks) AS t WHERE t.id IN (SELECT unnest(written)) GROUP BY t.queue;
+    FOR n IN SELECT t.ordinality FROM unnest(tasks) WITH ORDINALITY AS t
+             WHERE t.id NOT IN (SELECT unnest(written)) ORDER BY t.queue, t.key, t.ordinality LOOP
+        ids[n] := "holdfast".insert_task(tasks[n], rules[n]);
+    END LOOP;
+    FOREACH n IN ARRAY coalesce(given, '{}') LOOP
+        IF ids[n] = tasks[n].id THEN
+            PERFORM "holdfast".check_given_id(ids[n], tasks[n].queue);
+        END IF;
+    END LOOP;
+    RETURN QUERY SELECT i.id FROM unnest(ids) WITH ORDINALITY AS i(id, ordinality) ORDER BY i.ordinality;
+EXCEPTION WHEN OTHERS THEN
+    IF n IS NULL THEN
+        RAISE;
+    END IF;
+    GET STACKED DIAGNOSTICS said = MESSAGE_TEXT, advice = PG_EXCEPTION_HINT;
+    RAISE EXCEPTION 'holdfast: entries[%]: %', n - 1, regexp_replace(said, '^holdfast: ', '')
+        USING ERRCODE = SQLSTATE, HINT = coalesce(nullif(advice, ''), 'Nothing was enqueued.');
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.enqueue_many(entries jsonb, options jsonb) IS 'Enqueues many tasks, all or none: select "holdfast".enqueue_many(''[{"step": "greeter.ReadName", "args": {"filename": "name.txt"}}]''). An entry may have any option of enqueue; the options here are defaults for all. The ids come in the order of the entries; an error names the entry as entries[0], entries[1] and so on.';
 
 CREATE FUNCTION holdfast.ensure_partition(day date) RETURNS void
     LANGUAGE plpgsql
@@ -296,97 +359,39 @@ $$;
 
 COMMENT ON FUNCTION holdfast.ensure_partitions(days integer) IS 'Makes the partitions from yesterday to some days ahead.';
 
-CREATE FUNCTION holdfast.lock_task(id uuid, verb text, states text[]) RETURNS holdfast.task
-    LANGUAGE plpgsql
+CREATE FUNCTION holdfast.error_line(error jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE
     AS $$
-DECLARE
-    found_task "holdfast".task;
-    ended text;
-BEGIN
-    SELECT * INTO found_task FROM "holdfast".task t WHERE t.id = lock_task.id FOR UPDATE;
-    IF NOT FOUND THEN
-        SELECT a.state INTO ended FROM "holdfast".archive a WHERE a.id = lock_task.id LIMIT 1;
-        IF ended IS NULL THEN
-            RAISE EXCEPTION 'holdfast: there is no task %', id USING ERRCODE = 'HF404',
-                HINT = 'Is this the right database, and the right schema?';
-        END IF;
-        RAISE EXCEPTION 'holdfast: cannot % task %: it is already %', verb, id, ended USING ERRCODE = 'HF409',
-            HINT = 'Finished tasks are history; enqueue a new one.';
-    END IF;
-    IF NOT found_task.state = ANY (states) THEN
-        RAISE EXCEPTION 'holdfast: cannot % task %: it is %', verb, id, found_task.state USING ERRCODE = 'HF409',
-            HINT = CASE found_task.state WHEN 'running' THEN 'Wait until the attempt ends, or cancel it.'
-                                         ELSE 'This is possible only when it is ' || array_to_string(states, ' or ') || '.' END;
-    END IF;
-    RETURN found_task;
-END
+    SELECT coalesce(nullif(concat_ws(': ', "holdfast".one_line(error ->> 'type', 100), "holdfast".one_line(error ->> 'message')), ''),
+                    'an error that says nothing')
 $$;
 
-COMMENT ON FUNCTION holdfast.lock_task(id uuid, verb text, states text[]) IS 'Internal: the row of an unfinished task, locked, or a clear error.';
+COMMENT ON FUNCTION holdfast.error_line(error jsonb) IS 'Internal: type and message of an error in one line.';
 
-CREATE FUNCTION holdfast.new_id() RETURNS uuid
-    LANGUAGE sql PARALLEL SAFE
-    AS $$
-    SELECT encode(
-        set_bit(set_bit(
-            overlay(uuid_send(gen_random_uuid())
-                    PLACING substring(int8send(floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000)::bigint) FROM 3)
-                    FROM 1 FOR 6),
-            52, 1), 53, 1), 'hex')::uuid
-$$;
-
-COMMENT ON FUNCTION holdfast.new_id() IS 'A new task id: a UUID of version 7, ordered by time.';
-
-CREATE FUNCTION holdfast.retry(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+CREATE FUNCTION holdfast.explain(id uuid) RETURNS text
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     t "holdfast".task;
+    a "holdfast".archive;
 BEGIN
-    PERFORM "holdfast".check_options(options, ARRAY['args', 'step', 'by', 'why', 'expected_attempt']);
-    t := "holdfast".lock_task(id, 'retry', ARRAY['parked', 'ready']);
-    IF t.attempt <> (options ->> 'expected_attempt')::integer THEN
-        RAISE EXCEPTION 'holdfast: task % was changed: it is at attempt %, not %', id, t.attempt, options ->> 'expected_attempt'
-            USING ERRCODE = 'HF409', HINT = 'Somebody else may have retried it; look at it again.';
+    SELECT * INTO t FROM "holdfast".task l WHERE l.id = explain.id;
+    IF FOUND THEN
+        RETURN CASE t.state WHEN 'ready' THEN "holdfast".explain_ready(t)
+                            WHEN 'running' THEN "holdfast".explain_running(t)
+                            WHEN 'parked' THEN "holdfast".explain_parked(t)
+                            ELSE 'It waits for an event or for other tasks' END || '.';
     END IF;
-    IF options ? 'args' THEN
-        PERFORM "holdfast".check_args(options -> 'args', coalesce(options ->> 'step', t.step));
+    SELECT * INTO a FROM "holdfast".archive e WHERE e.id = explain.id LIMIT 1;
+    IF FOUND THEN
+        RETURN "holdfast".explain_ended(a) || '.';
     END IF;
-    UPDATE "holdfast".task u
-    SET state = 'ready', run_at = "holdfast".now(), errors = 0, crashes = 0, error = NULL,
-        args = coalesce(options -> 'args', u.args),
-        -- Another step is another visit.
-        moves = u.moves + (coalesce(options ->> 'step', u.step) <> u.step)::integer,
-        step = coalesce(options ->> 'step', u.step)
-    WHERE u.queue = t.queue AND u.id = t.id;
-    INSERT INTO "holdfast".change (task_id, action, by, why, old, new)
-    VALUES (id, 'retry', coalesce(options ->> 'by', session_user), options ->> 'why',
-            jsonb_build_object('state', t.state, 'step', t.step, 'args', t.args, 'attempt', t.attempt, 'error', t.error - 'traceback'),
-            jsonb_strip_nulls(jsonb_build_object('step', options -> 'step', 'args', options -> 'args')));
-    PERFORM pg_notify("holdfast".channel(), 'queue ' || t.queue);
-    RETURN 'ready';
+    RETURN format('There is no task %s: it is in another database or schema than %s.%s, was never committed, or ended longer ago than finished tasks are kept.',
+        coalesce(id::text, 'without an id'), current_database(), 'holdfast');
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.retry(id uuid, options jsonb) IS 'Resumes a parked task at its step with a fresh budget. Options: args and step (repair), by, why, expected_attempt (refuse if somebody was faster).';
-
-CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL::uuid) RETURNS integer
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    asked integer;
-BEGIN
-    UPDATE "holdfast".worker w SET stop_requested_at = coalesce(w.stop_requested_at, "holdfast".now())
-    WHERE w.stopped_at IS NULL AND (stop_workers.worker IS NULL OR w.id = stop_workers.worker);
-    GET DIAGNOSTICS asked = ROW_COUNT;
-    INSERT INTO "holdfast".change (action, by, new)
-    VALUES ('stop', session_user, jsonb_build_object('worker', coalesce(worker::text, 'all')));
-    PERFORM pg_notify("holdfast".channel(), 'stop');
-    RETURN asked;
-END
-$$;
-
-COMMENT ON FUNCTION holdfast.stop_workers(worker uuid) IS 'Asks one worker, or all, to stop as SIGTERM does; answers how many were asked. All have stopped when: select count(*) from "holdfast".worker where stopped_at is null is 0.';
+COMMENT ON FUNCTION holdfast.explain(id uuid) IS 'Says in one sentence why a task is not running, or how it stands, with the command to use: select "holdfast".explain(id).';
 
 CREATE TABLE holdfast.archive (
     id uuid NOT NULL,
@@ -457,6 +462,576 @@ COMMENT ON COLUMN holdfast.archive.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN holdfast.archive.finished_at IS 'When it ended; names the partition.';
 
 COMMENT ON COLUMN holdfast.archive.result IS 'What the last step gave to Done, or the function returned.';
+
+CREATE FUNCTION holdfast.explain_ended(a holdfast.archive) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT format('It was %s at %s', a.state, "holdfast".the_time(a.finished_at)) || CASE a.state
+        WHEN 'done' THEN ', after ' || "holdfast".how_many(a.attempt, 'attempt')
+        WHEN 'discarded' THEN coalesce(
+            (SELECT format(' by %s%s', "holdfast".one_line(c.by, 100), coalesce(' (' || "holdfast".one_line(c.why) || ')', ''))
+             FROM "holdfast".change c WHERE c.task_id = a.id AND c.action = 'discard' ORDER BY c.id DESC LIMIT 1), '')
+            || ', while it was parked at ' || a.kind || '.' || a.step || ': ' || "holdfast".error_line(a.error)
+        ELSE coalesce(': ' || "holdfast".one_line(a.error ->> 'message'), '') END
+$$;
+
+COMMENT ON FUNCTION holdfast.explain_ended(a holdfast.archive) IS 'Internal: how a task ended.';
+
+CREATE FUNCTION holdfast.explain_parked(t holdfast.task) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT format('It is parked%s at %s: %s; repair the cause, then resume it (holdfast retry %s, or select %I.retry(%L)),'
+                  ' or give it up (holdfast discard %s, or select %I.discard(%L))',
+        ' since ' || "holdfast".the_time(p.parked_at), t.kind || '.' || t.step, "holdfast".error_line(t.error),
+        t.id, 'holdfast', t.id, t.id, 'holdfast', t.id)
+    FROM "holdfast".parked p WHERE p.id = t.id
+$$;
+
+COMMENT ON FUNCTION holdfast.explain_parked(t holdfast.task) IS 'Internal: why a task is parked, and what to do about it.';
+
+CREATE FUNCTION holdfast.explain_ready(t holdfast.task) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    moment timestamptz := "holdfast".now();
+    full_name text := t.kind || '.' || t.step;
+    pauses text;
+    live record;
+    knew record;
+    before bigint;
+    held bigint;
+BEGIN
+    IF t.run_at > moment AND t.errors > 0 THEN
+        RETURN format('It waits for its next attempt at %s (in %s) after %s at this step, the last of them %s', "holdfast".the_time(t.run_at),
+            "holdfast".how_long(t.run_at - moment), "holdfast".how_many(t.errors, 'error'), "holdfast".error_line(t.error));
+    ELSIF t.run_at > moment THEN
+        RETURN format('It is not due until %s (in %s)', "holdfast".the_time(t.run_at), "holdfast".how_long(t.run_at - moment));
+    END IF;
+
+    SELECT string_agg(format('%s %s is paused since %s by %s; to resume it: holdfast resume %s, or select %I.resume(%L, %L)',
+               p.what, p.name, "holdfast".the_time(p.paused_at), coalesce("holdfast".one_line(p.paused_by, 100), 'somebody'), p.name,
+               'holdfast', p.name, jsonb_build_object('what', p.what)), '; and ' ORDER BY p.what DESC)
+    INTO pauses
+    FROM (SELECT 'queue' AS what, q.name::text, q.paused_at, q.paused_by FROM "holdfast".queue q WHERE q.name = t.queue
+          UNION ALL
+          SELECT 'kind', k.name, k.paused_at, k.paused_by FROM "holdfast".kind k WHERE k.name = t.kind) AS p
+    WHERE p.paused_at IS NOT NULL;
+    IF pauses IS NOT NULL THEN
+        RETURN 'It is due, but ' || pauses;
+    END IF;
+
+    SELECT count(*) AS workers, count(*) FILTER (WHERE w.serves) AS serving, count(*) FILTER (WHERE w.serves AND w.knows) AS able,
+           count(*) FILTER (WHERE w.serves AND w.knows AND w.claims) AS claiming,
+           coalesce(sum(w.slots) FILTER (WHERE w.serves AND w.knows AND w.claims), 0) AS slots,
+           array_agg(w.id) FILTER (WHERE w.serves AND w.knows AND w.claims) AS ids
+    INTO live
+    FROM (SELECT o.id, o.slots, t.queue::text = ANY (o.queues) AS serves, full_name = ANY (o.steps) AS knows,
+                 o.stopping_at IS NULL AND o.stop_requested_at IS NULL AS claims
+          FROM "holdfast".worker o WHERE "holdfast".is_live(o)) AS w;
+    IF live.workers = 0 THEN
+        RETURN format('It is due, but no worker is alive: start one that serves queue %s and knows the step %s', t.queue, full_name);
+    ELSIF live.serving = 0 THEN
+        RETURN format('It is due, but no live worker serves queue %s; served are: %s', t.queue, "holdfast".one_line(
+            (SELECT string_agg(DISTINCT s.queue, ', ') FROM "holdfast".worker w, unnest(w.queues) AS s(queue) WHERE "holdfast".is_live(w))));
+    ELSIF live.able = 0 THEN
+        SELECT "holdfast".one_line(w.name, 100) AS name, w.seen_at, "holdfast".is_live(w) AS live,
+               "holdfast".one_line(array_to_string(w.queues, ', ')) AS queues
+        INTO knew FROM "holdfast".worker w WHERE full_name = ANY (w.steps) ORDER BY "holdfast".is_live(w) DESC, w.seen_at DESC LIMIT 1;
+        RETURN format('It is due and %s queue %s, but none knows the step %s: %s',
+            CASE live.serving WHEN 1 THEN '1 live worker serves' ELSE live.serving || ' live workers serve' END, t.queue, full_name,
+            CASE WHEN knew.live THEN format('worker %s does, and serves %s', knew.name, knew.queues)
+                 WHEN knew.seen_at IS NOT NULL THEN format('the last that did was worker %s, seen until %s; it may have been renamed or removed',
+                                                           knew.name, "holdfast".the_time(knew.seen_at))
+                 ELSE 'see whether the name is right and the code deployed' END);
+    ELSIF live.claiming = 0 THEN
+        RETURN format('It is due, but all live workers that serve queue %s and know the step %s are stopping', t.queue, full_name);
+    END IF;
+
+    SELECT count(*) INTO before
+    FROM (SELECT FROM generate_series(t.priority, 9) AS p(priority)
+          CROSS JOIN LATERAL (
+              SELECT FROM "holdfast".task c
+              WHERE c.queue = t.queue AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= moment
+                AND (p.priority > t.priority OR (c.run_at, c.id) < (t.run_at, t.id))
+              ORDER BY c.run_at, c.id LIMIT 10001
+          ) AS due
+          LIMIT 10001) AS counted;
+    SELECT count(*) INTO held
+    FROM (SELECT FROM unnest(live.ids) AS w(id)
+          CROSS JOIN LATERAL (
+              SELECT FROM "holdfast".task c
+              WHERE c.state = 'running' AND c.worker_id = w.id AND c.queue = ANY (SELECT unnest(o.queues) FROM "holdfast".worker o WHERE o.id = w.id)
+              LIMIT 10001
+          ) AS running
+          LIMIT 10001) AS counted;
+    RETURN format('It is due since %s (for %s) and %s in queue %s; %s with %s can claim it and %s %s now%s',
+        "holdfast".the_time(t.run_at), "holdfast".how_long(moment - t.run_at),
+        CASE before WHEN 0 THEN 'the next' ELSE 'has ' || "holdfast".how_many(before, 'due task', 10000) || ' before it' END, t.queue,
+        "holdfast".how_many(live.claiming, 'live worker'), "holdfast".how_many(live.slots, 'slot'),
+        CASE live.claiming WHEN 1 THEN 'holds' ELSE 'hold' END, "holdfast".how_many(held, 'task', 10000),
+        CASE WHEN held >= live.slots THEN ': all are busy' ELSE '' END);
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.explain_ready(t holdfast.task) IS 'Internal: why a ready task is not running.';
+
+CREATE FUNCTION holdfast.explain_running(t holdfast.task) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    moment timestamptz := "holdfast".now();
+    doer text;
+BEGIN
+    SELECT format('worker %s (%s, process %s)', "holdfast".one_line(w.name, 100), "holdfast".one_line(w.host, 100), w.pid)
+    INTO doer FROM "holdfast".worker w WHERE w.id = t.worker_id;
+    doer := format('attempt %s at %s by %s, since %s (for %s)', t.attempt, t.kind || '.' || t.step, coalesce(doer, 'worker ' || t.worker_id),
+                   "holdfast".the_time(t.claimed_at), "holdfast".how_long(moment - t.claimed_at));
+    IF t.lease_expires_at <= moment THEN
+        RETURN format('Its worker seems lost: %s, but the lease ran out at %s; any live worker of queue %s will %s', doer,
+            "holdfast".the_time(t.lease_expires_at), t.queue,
+            CASE WHEN t.cancel_at IS NULL THEN 'take it over' ELSE 'end it, because it was cancelled' END);
+    ELSIF t.cancel_at IS NOT NULL THEN
+        RETURN format('It is being cancelled since %s (%s), and its step has not ended yet: %s', "holdfast".the_time(t.cancel_at),
+            coalesce("holdfast".one_line(t.cancel_by), 'nobody said why'), doer);
+    END IF;
+    RETURN format('It is running: %s; its lease lasts until %s unless renewed', doer, "holdfast".the_time(t.lease_expires_at));
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.explain_running(t holdfast.task) IS 'Internal: who is executing a task.';
+
+CREATE FUNCTION holdfast.how_long(span interval) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE WHEN s < 1 THEN 'less than a second'
+                WHEN s < 60 THEN s || ' s'
+                WHEN s < 3600 THEN s / 60 || ' min' || coalesce(' ' || nullif(s % 60, 0) || ' s', '')
+                WHEN s < 86400 THEN s / 3600 || ' h' || coalesce(' ' || nullif(s % 3600 / 60, 0) || ' min', '')
+                ELSE s / 86400 || ' d' || coalesce(' ' || nullif(s % 86400 / 3600, 0) || ' h', '') END
+    FROM (SELECT floor(abs(extract(epoch FROM span)))::bigint) AS whole(s)
+$$;
+
+COMMENT ON FUNCTION holdfast.how_long(span interval) IS 'Internal: a span of time for people, such as 2 h 5 min.';
+
+CREATE FUNCTION holdfast.how_many(n bigint, what text, most bigint DEFAULT NULL::bigint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT CASE WHEN n > most THEN 'more than ' || most ELSE n::text END || ' ' || what || CASE WHEN n = 1 THEN '' ELSE 's' END $$;
+
+COMMENT ON FUNCTION holdfast.how_many(n bigint, what text, most bigint) IS 'Internal: a number of things for people; counting ended behind the most.';
+
+CREATE FUNCTION holdfast.insert_task(t holdfast.task, on_conflict text) RETURNS uuid
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    replaced uuid;
+    holder record;
+BEGIN
+    FOR try IN 1 .. 20 LOOP
+        IF on_conflict = 'replace' THEN
+            UPDATE "holdfast".task u
+            SET kind = t.kind, step = t.step, args = t.args, priority = t.priority, run_at = t.run_at, headers = t.headers
+            WHERE u.queue = t.queue AND u.id = ANY (ARRAY(
+                SELECT c.id FROM "holdfast".task c
+                WHERE c.queue = t.queue AND c.key = t.key AND c.state = 'ready' AND c.attempt = 0
+                FOR UPDATE SKIP LOCKED))
+            RETURNING u.id INTO replaced;
+            IF FOUND THEN
+                PERFORM "holdfast".wake(t.queue, t.run_at);
+                RETURN replaced;
+            END IF;
+        END IF;
+        -- Any conflict: the id may be taken as well as the key.
+        INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, key, headers)
+        VALUES (t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.key, t.headers)
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            PERFORM "holdfast".wake(t.queue, t.run_at);
+            RETURN t.id;
+        END IF;
+        SELECT h.id, h.kind, h.state, h.attempt INTO holder FROM "holdfast".task h WHERE h.queue = t.queue AND h.key = t.key;
+        IF FOUND THEN
+            IF on_conflict = 'raise' AND holder.id <> t.id THEN
+                RAISE EXCEPTION 'holdfast: task % (%, %) already holds the key % in queue %',
+                    holder.id, holder.kind, holder.state, quote_literal(t.key), t.queue
+                    USING ERRCODE = 'HF409', HINT = 'Wait until it has ended, choose another key, or give on_conflict skip or replace.';
+            ELSIF on_conflict = 'replace' THEN
+                -- Whoever was claiming it may have given up.
+                CONTINUE WHEN holder.state = 'ready' AND holder.attempt = 0 AND try < 20;
+                RAISE NOTICE 'holdfast: task % was not replaced: %', holder.id,
+                    CASE WHEN holder.state <> 'ready' THEN 'it is ' || holder.state
+                         WHEN holder.attempt > 0 THEN format('it has been started (attempt %s)', holder.attempt)
+                         ELSE 'somebody is just claiming or changing it' END;
+            END IF;
+            RETURN holder.id;
+        END IF;
+        IF EXISTS (SELECT FROM "holdfast".task h WHERE h.id = t.id AND h.queue = t.queue) THEN
+            PERFORM "holdfast".refuse_id(t.id, 'unfinished');
+        END IF;
+        -- Whoever was in the way has just finished.
+    END LOOP;
+    RAISE EXCEPTION 'holdfast: the key % changed hands 20 times in a row', quote_nullable(t.key)
+        USING ERRCODE = 'HF409', HINT = 'Try again.';
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.insert_task(t holdfast.task, on_conflict text) IS 'Internal: writes a new task, once per key, and wakes workers; answers its id, or that of the task that holds the key.';
+
+CREATE TABLE holdfast.worker (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    queues text[] NOT NULL,
+    steps text[] NOT NULL,
+    slots integer NOT NULL,
+    idle boolean DEFAULT false NOT NULL,
+    stuck integer DEFAULT 0 NOT NULL,
+    started_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
+    seen_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
+    stop_requested_at timestamp with time zone,
+    stopping_at timestamp with time zone,
+    stopped_at timestamp with time zone
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE holdfast.worker IS 'Worker processes: information for people, wake-ups and explanations, never the proof of a lease.';
+
+COMMENT ON COLUMN holdfast.worker.id IS 'A fresh UUID at each start of a process.';
+
+COMMENT ON COLUMN holdfast.worker.name IS 'A label for people; may repeat.';
+
+COMMENT ON COLUMN holdfast.worker.host IS 'The machine it runs on.';
+
+COMMENT ON COLUMN holdfast.worker.pid IS 'Its process id on that machine.';
+
+COMMENT ON COLUMN holdfast.worker.version IS 'The version of Holdfast it runs.';
+
+COMMENT ON COLUMN holdfast.worker.queues IS 'The queues it serves.';
+
+COMMENT ON COLUMN holdfast.worker.steps IS 'The steps it knows, as kind.Step; it claims nothing else.';
+
+COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
+
+COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
+
+COMMENT ON COLUMN holdfast.worker.stuck IS 'Slots held by threads that went on after their timeout or cancellation.';
+
+COMMENT ON COLUMN holdfast.worker.started_at IS 'When it started.';
+
+COMMENT ON COLUMN holdfast.worker.seen_at IS 'When it last reported; written with each beat.';
+
+COMMENT ON COLUMN holdfast.worker.stop_requested_at IS 'When "holdfast".stop_workers() asked it to stop.';
+
+COMMENT ON COLUMN holdfast.worker.stopping_at IS 'When it began to stop: it claims nothing any more and finishes what it has.';
+
+COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped, or was taken for dead after five minutes of silence.';
+
+CREATE FUNCTION holdfast.is_live(w holdfast.worker) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT w.stopped_at IS NULL AND w.seen_at > "holdfast".now() - interval '1 minute' $$;
+
+COMMENT ON FUNCTION holdfast.is_live(w holdfast.worker) IS 'Whether a worker has reported within the last minute and not stopped: select * from "holdfast".worker w where "holdfast".is_live(w).';
+
+CREATE FUNCTION holdfast.lock_task(id uuid, verb text, states text[]) RETURNS holdfast.task
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    found_task "holdfast".task;
+    ended text;
+BEGIN
+    SELECT * INTO found_task FROM "holdfast".task t WHERE t.id = lock_task.id FOR UPDATE;
+    IF NOT FOUND THEN
+        SELECT a.state INTO ended FROM "holdfast".archive a WHERE a.id = lock_task.id LIMIT 1;
+        IF ended IS NULL THEN
+            RAISE EXCEPTION 'holdfast: there is no task %', id USING ERRCODE = 'HF404',
+                HINT = 'Is this the right database, and the right schema?';
+        END IF;
+        RAISE EXCEPTION 'holdfast: cannot % task %: it is already %', verb, id, ended USING ERRCODE = 'HF409',
+            HINT = 'Finished tasks are history; enqueue a new one.';
+    END IF;
+    IF NOT found_task.state = ANY (states) THEN
+        RAISE EXCEPTION 'holdfast: cannot % task %: it is %', verb, id, found_task.state USING ERRCODE = 'HF409',
+            HINT = CASE found_task.state WHEN 'running' THEN 'Wait until the attempt ends, or cancel it.'
+                                         ELSE 'This is possible only when it is ' || array_to_string(states, ' or ') || '.' END;
+    END IF;
+    RETURN found_task;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.lock_task(id uuid, verb text, states text[]) IS 'Internal: the row of an unfinished task, locked, or a clear error.';
+
+CREATE FUNCTION holdfast.new_id() RETURNS uuid
+    LANGUAGE sql PARALLEL SAFE
+    AS $$
+    SELECT encode(
+        set_bit(set_bit(
+            overlay(uuid_send(gen_random_uuid())
+                    PLACING substring(int8send(floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000)::bigint) FROM 3)
+                    FROM 1 FOR 6),
+            52, 1), 53, 1), 'hex')::uuid
+$$;
+
+COMMENT ON FUNCTION holdfast.new_id() IS 'A new task id: a UUID of version 7, ordered by time.';
+
+CREATE FUNCTION holdfast.new_task(step text, args jsonb, options jsonb) RETURNS holdfast.task
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    task_kind text := split_part(step, '.', 1);
+    task_step text := nullif(substr(step, length(split_part(step, '.', 1)) + 2), '');
+    declared "holdfast".kind;
+    t "holdfast".task;
+BEGIN
+    IF step IS NULL OR task_kind !~ '^[a-z][a-z0-9_-]{0,62}$'
+       OR (position('.' IN step) > 0 AND coalesce(task_step, '') !~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$') THEN
+        RAISE EXCEPTION 'holdfast: % is not the name of a step', quote_nullable(left(step, 200))
+            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
+    END IF;
+    PERFORM "holdfast".check_args(args, step);
+    PERFORM "holdfast".check_options(options, ARRAY['id', 'queue', 'priority', 'delay', 'at', 'key', 'on_conflict', 'headers']);
+    IF options ? 'delay' AND options ? 'at' THEN
+        RAISE EXCEPTION 'holdfast: give delay or at, not both' USING ERRCODE = '22023';
+    END IF;
+    IF jsonb_typeof(options -> 'key') NOT IN ('string', 'null') OR length(options ->> 'key') NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'holdfast: key must be a string of 1 to 512 characters' USING ERRCODE = '22023';
+    END IF;
+    IF options ->> 'queue' !~ '^[a-z0-9_][a-z0-9_.-]{0,62}$' THEN
+        RAISE EXCEPTION 'holdfast: % is not the name of a queue', quote_literal(left(options ->> 'queue', 200))
+            USING ERRCODE = '22023', HINT = 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
+    END IF;
+    IF options ->> 'on_conflict' NOT IN ('skip', 'raise', 'replace') THEN
+        RAISE EXCEPTION 'holdfast: on_conflict must be skip, raise or replace' USING ERRCODE = '22023',
+            HINT = 'skip: the id of the task that holds the key; raise: an error; replace: new args and time while it was never started.';
+    END IF;
+    IF options ->> 'on_conflict' IS NOT NULL AND options ->> 'key' IS NULL THEN
+        RAISE EXCEPTION 'holdfast: on_conflict needs a key' USING ERRCODE = '22023',
+            HINT = 'Without a key there is nothing to be in conflict with.';
+    END IF;
+    IF jsonb_typeof(options -> 'headers') NOT IN ('object', 'null') OR octet_length((options -> 'headers')::text) > 65536
+       OR jsonb_path_exists(options -> 'headers', 'strict $.* ? (@.type() != "string")', '{}', true) THEN
+        RAISE EXCEPTION 'holdfast: headers must be a JSON object of strings, of 65536 bytes at most' USING ERRCODE = '22023';
+    END IF;
+
+    SELECT * INTO declared FROM "holdfast".kind WHERE name = task_kind;
+    IF FOUND AND task_step IS NULL AND declared.first IS NULL THEN
+        RAISE EXCEPTION 'holdfast: % has several steps: name the one to begin with', step
+            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName.';
+    END IF;
+    t.id := coalesce((options ->> 'id')::uuid, "holdfast".new_id());
+    t.queue := coalesce(options ->> 'queue', declared.queue, 'default');
+    t.kind := task_kind;
+    t.step := coalesce(task_step, declared.first, 'main');
+    t.args := args;
+    t.priority := coalesce((options ->> 'priority')::smallint, declared.priority, 0);
+    t.run_at := coalesce((options ->> 'at')::timestamptz, "holdfast".now() + (options ->> 'delay')::interval, "holdfast".now());
+    t.key := options ->> 'key';
+    t.headers := nullif(options -> 'headers', 'null');
+    -- As the table would, but before many are written at once: then nobody could tell which of them was wrong.
+    IF t.priority NOT BETWEEN 0 AND 9 THEN
+        RAISE EXCEPTION 'holdfast: priority must be 0 to 9, not %', t.priority USING ERRCODE = '22023';
+    END IF;
+    IF t.run_at NOT BETWEEN '1000-01-01 00:00+00' AND '9999-01-01 00:00+00' THEN
+        RAISE EXCEPTION 'holdfast: no task can wait until %', t.run_at USING ERRCODE = '22023';
+    END IF;
+    RETURN t;
+END
+$_$;
+
+COMMENT ON FUNCTION holdfast.new_task(step text, args jsonb, options jsonb) IS 'Internal: the row that an enqueue asks for, checked, with the defaults of its kind, not yet written.';
+
+CREATE FUNCTION holdfast.one_line(value text, most integer DEFAULT 200) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE WHEN length(plain) > most THEN left(plain, most - 1) || '…' ELSE plain END
+    FROM (SELECT btrim(regexp_replace(
+        -- Control characters, and what turns or hides text on a terminal.
+        left(value, 10 * most), '[\u0001-\u0020\u007F-\u00A0\u00AD\u061C\u180E\u200B-\u200F\u2028-\u202E\u2060-\u206F\uFEFF]+', ' ', 'g'
+    ))) AS made(plain)
+$$;
+
+COMMENT ON FUNCTION holdfast.one_line(value text, most integer) IS 'Internal: a text of users in one line, without control characters, shortened.';
+
+CREATE FUNCTION holdfast.pausable(name text, options jsonb) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    what text := options ->> 'what';
+    is_kind boolean := EXISTS (SELECT FROM "holdfast".kind k WHERE k.name = pausable.name);
+    is_queue boolean;
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['what', 'by', 'why']);
+    IF what NOT IN ('queue', 'kind') THEN
+        RAISE EXCEPTION 'holdfast: what must be queue or kind' USING ERRCODE = '22023';
+    ELSIF what = 'queue' THEN
+        IF name IS NULL OR name !~ '^[a-z0-9_][a-z0-9_.-]{0,62}$' THEN
+            RAISE EXCEPTION 'holdfast: % is not the name of a queue', quote_nullable(left(name, 200))
+                USING ERRCODE = '22023', HINT = 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
+        END IF;
+        RETURN 'queue';
+    ELSIF what = 'kind' THEN
+        IF NOT is_kind THEN
+            RAISE EXCEPTION 'holdfast: there is no kind %', quote_nullable(left(name, 200)) USING ERRCODE = 'HF404',
+                HINT = 'A kind is known once a worker has declared it: select name from "holdfast".kind.';
+        END IF;
+        RETURN 'kind';
+    END IF;
+    is_queue := EXISTS (SELECT FROM "holdfast".queue q WHERE q.name = pausable.name)
+        OR EXISTS (SELECT FROM "holdfast".kind k WHERE k.queue = pausable.name)
+        OR EXISTS (SELECT FROM "holdfast".worker w WHERE "holdfast".is_live(w) AND pausable.name = ANY (w.queues))
+        OR EXISTS (SELECT FROM "holdfast".task t WHERE t.queue = pausable.name AND t.state = 'ready')
+        OR EXISTS (SELECT FROM "holdfast".task t WHERE t.queue = pausable.name AND t.state = 'running')
+        OR EXISTS (SELECT FROM "holdfast".task t WHERE t.queue = pausable.name AND t.state = 'parked');
+    IF is_kind AND is_queue THEN
+        RAISE EXCEPTION 'holdfast: % is both a queue and a kind: say which', name USING ERRCODE = 'HF409',
+            HINT = 'Give the option {"what": "queue"} or {"what": "kind"}.';
+    ELSIF NOT is_kind AND NOT is_queue THEN
+        RAISE EXCEPTION 'holdfast: there is neither a queue nor a kind %', quote_nullable(left(name, 200)) USING ERRCODE = 'HF404',
+            HINT = 'A kind is known once a worker has declared it; a queue that is not used yet can be paused with {"what": "queue"}.';
+    END IF;
+    RETURN CASE WHEN is_kind THEN 'kind' ELSE 'queue' END;
+END
+$_$;
+
+COMMENT ON FUNCTION holdfast.pausable(name text, options jsonb) IS 'Internal: whether a name means a queue or a kind, or a clear error.';
+
+CREATE FUNCTION holdfast.pause(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    what text := "holdfast".pausable(name, options);
+    who text := coalesce(options ->> 'by', session_user);
+BEGIN
+    IF what = 'queue' THEN
+        INSERT INTO "holdfast".queue AS q (name, paused_at, paused_by) VALUES (pause.name, "holdfast".now(), who)
+        ON CONFLICT ON CONSTRAINT queue_pkey DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by
+        WHERE q.paused_at IS NULL;
+    ELSE
+        UPDATE "holdfast".kind k SET paused_at = "holdfast".now(), paused_by = who WHERE k.name = pause.name AND k.paused_at IS NULL;
+    END IF;
+    IF FOUND THEN
+        INSERT INTO "holdfast".change (action, by, why, new) VALUES ('pause', who, options ->> 'why', jsonb_build_object(what, name));
+        PERFORM pg_notify("holdfast".channel(), 'pause');
+    END IF;
+    RETURN 'paused';
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.pause(name text, options jsonb) IS 'Pauses a queue or a kind: none of its tasks is claimed until "holdfast".resume(name); running steps finish. Options: what (queue or kind, if the name is both, or of a queue not used yet), by, why.';
+
+CREATE FUNCTION holdfast.refuse_id(id uuid, state text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'holdfast: there is already a task with the id %: it is %', id, state
+        USING ERRCODE = '23505', HINT = 'If it is the one you mean, it need not be enqueued again; else leave the id out.';
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.refuse_id(id uuid, state text) IS 'Internal: says that a given id is taken.';
+
+CREATE FUNCTION holdfast.resume(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    what text := "holdfast".pausable(name, options);
+    was record;
+BEGIN
+    IF what = 'queue' THEN
+        SELECT q.paused_at, q.paused_by INTO was FROM "holdfast".queue q
+        WHERE q.name = resume.name AND q.paused_at IS NOT NULL FOR UPDATE;
+    ELSE
+        SELECT k.paused_at, k.paused_by, k.queue INTO was FROM "holdfast".kind k
+        WHERE k.name = resume.name AND k.paused_at IS NOT NULL FOR UPDATE;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN 'not paused';
+    END IF;
+    IF what = 'queue' THEN
+        UPDATE "holdfast".queue q SET paused_at = NULL, paused_by = NULL WHERE q.name = resume.name;
+        PERFORM pg_notify("holdfast".channel(), 'queue ' || name);
+    ELSE
+        UPDATE "holdfast".kind k SET paused_at = NULL, paused_by = NULL WHERE k.name = resume.name;
+        -- Its tasks may be in any queue that somebody serves.
+        PERFORM pg_notify("holdfast".channel(), 'queue ' || served.queue)
+        FROM (SELECT was.queue::text AS queue
+              UNION
+              SELECT unnest(w.queues) FROM "holdfast".worker w WHERE "holdfast".is_live(w)) AS served;
+    END IF;
+    INSERT INTO "holdfast".change (action, by, why, old, new)
+    VALUES ('resume', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('paused_at', was.paused_at, 'paused_by', was.paused_by), jsonb_build_object(what, name));
+    PERFORM pg_notify("holdfast".channel(), 'pause');
+    RETURN 'resumed';
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.resume(name text, options jsonb) IS 'Lets the tasks of a paused queue or kind be claimed again. Options: what (queue or kind, if the name is both), by, why.';
+
+CREATE FUNCTION holdfast.retry(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    t "holdfast".task;
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['args', 'step', 'by', 'why', 'expected_attempt']);
+    t := "holdfast".lock_task(id, 'retry', ARRAY['parked', 'ready']);
+    IF t.attempt <> (options ->> 'expected_attempt')::integer THEN
+        RAISE EXCEPTION 'holdfast: task % was changed: it is at attempt %, not %', id, t.attempt, options ->> 'expected_attempt'
+            USING ERRCODE = 'HF409', HINT = 'Somebody else may have retried it; look at it again.';
+    END IF;
+    IF options ? 'args' THEN
+        PERFORM "holdfast".check_args(options -> 'args', coalesce(options ->> 'step', t.step));
+    END IF;
+    UPDATE "holdfast".task u
+    SET state = 'ready', run_at = "holdfast".now(), errors = 0, crashes = 0, error = NULL,
+        args = coalesce(options -> 'args', u.args),
+        -- Another step is another visit.
+        moves = u.moves + (coalesce(options ->> 'step', u.step) <> u.step)::integer,
+        step = coalesce(options ->> 'step', u.step)
+    WHERE u.queue = t.queue AND u.id = t.id;
+    INSERT INTO "holdfast".change (task_id, action, by, why, old, new)
+    VALUES (id, 'retry', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('state', t.state, 'step', t.step, 'args', t.args, 'attempt', t.attempt, 'error', t.error - 'traceback'),
+            jsonb_strip_nulls(jsonb_build_object('step', options -> 'step', 'args', options -> 'args')));
+    PERFORM pg_notify("holdfast".channel(), 'queue ' || t.queue);
+    RETURN 'ready';
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.retry(id uuid, options jsonb) IS 'Resumes a parked task at its step with a fresh budget. Options: args and step (repair), by, why, expected_attempt (refuse if somebody was faster).';
+
+CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL::uuid) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    asked integer;
+BEGIN
+    UPDATE "holdfast".worker w SET stop_requested_at = coalesce(w.stop_requested_at, "holdfast".now())
+    WHERE w.stopped_at IS NULL AND (stop_workers.worker IS NULL OR w.id = stop_workers.worker);
+    GET DIAGNOSTICS asked = ROW_COUNT;
+    INSERT INTO "holdfast".change (action, by, new)
+    VALUES ('stop', session_user, jsonb_build_object('worker', coalesce(worker::text, 'all')));
+    PERFORM pg_notify("holdfast".channel(), 'stop');
+    RETURN asked;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.stop_workers(worker uuid) IS 'Asks one worker, or all, to stop as SIGTERM does; answers how many were asked. All have stopped when: select count(*) from "holdfast".worker where stopped_at is null is 0.';
+
+CREATE FUNCTION holdfast.the_time(at timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT to_char(at, 'YYYY-MM-DD HH24:MI:SSOF') $$;
+
+COMMENT ON FUNCTION holdfast.the_time(at timestamp with time zone) IS 'Internal: a time with its zone, to the second.';
+
+CREATE FUNCTION holdfast.wake(queue text, run_at timestamp with time zone) RETURNS void
+    LANGUAGE sql
+    AS $$
+    SELECT pg_catalog.pg_notify("holdfast".channel(), 'queue ' || queue) WHERE run_at <= "holdfast".now() + interval '1 minute'
+$$;
+
+COMMENT ON FUNCTION holdfast.wake(queue text, run_at timestamp with time zone) IS 'Internal: tells workers of a task that is due now or soon.';
 
 CREATE TABLE holdfast.attempt (
     task_id uuid NOT NULL,
@@ -568,7 +1143,7 @@ COMMENT ON COLUMN holdfast.change.id IS 'UUID of version 7, ordered by time.';
 
 COMMENT ON COLUMN holdfast.change.task_id IS 'The task it was done to, if to one.';
 
-COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard or stop.';
+COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard, stop, pause or resume.';
 
 COMMENT ON COLUMN holdfast.change.by IS 'Who: as given, else the database role.';
 
@@ -586,7 +1161,9 @@ CREATE TABLE holdfast.kind (
     priority smallint NOT NULL,
     first holdfast.step_name,
     graph jsonb NOT NULL,
-    seen_at timestamp with time zone DEFAULT holdfast.now() NOT NULL
+    seen_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
+    paused_at timestamp with time zone,
+    paused_by text
 );
 
 COMMENT ON TABLE holdfast.kind IS 'The kinds that workers declared at their start, so that graphs can be drawn and SQL can enqueue without the code.';
@@ -602,6 +1179,10 @@ COMMENT ON COLUMN holdfast.kind.first IS 'Its only step if it has just one, else
 COMMENT ON COLUMN holdfast.kind.graph IS 'Which step can follow which: {"ReadName": ["SayHello"], …}.';
 
 COMMENT ON COLUMN holdfast.kind.seen_at IS 'When a worker last declared it anew.';
+
+COMMENT ON COLUMN holdfast.kind.paused_at IS 'Since when none of its tasks is claimed; null unless paused. Workers that declare it anew leave it alone.';
+
+COMMENT ON COLUMN holdfast.kind.paused_by IS 'Who paused it.';
 
 CREATE TABLE holdfast.migration (
     version integer NOT NULL,
@@ -632,62 +1213,30 @@ CREATE VIEW holdfast.parked AS
     (error ->> 'message'::text) AS error_message,
     claimed_at,
     args,
-    error
+    error,
+    COALESCE(( SELECT l.finished_at
+           FROM holdfast.attempt l
+          WHERE ((l.task_id = t.id) AND (l.attempt = t.attempt) AND (l.finished_at >= t.claimed_at) AND (l.finished_at <= holdfast.now()))
+         LIMIT 1), claimed_at) AS parked_at,
+    format('select %I.retry(%L)'::text, 'holdfast', id) AS to_resume
    FROM holdfast.task t
   WHERE (state = 'parked'::text);
 
-COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then select "holdfast".retry(id).';
+COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then do what to_resume says. parked_at is when the last attempt ended, as far as the log still knows.';
 
-CREATE TABLE holdfast.worker (
-    id uuid NOT NULL,
-    name text NOT NULL,
-    host text NOT NULL,
-    pid integer NOT NULL,
-    version text NOT NULL,
-    queues text[] NOT NULL,
-    steps text[] NOT NULL,
-    slots integer NOT NULL,
-    idle boolean DEFAULT false NOT NULL,
-    stuck integer DEFAULT 0 NOT NULL,
-    started_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
-    seen_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
-    stop_requested_at timestamp with time zone,
-    stopping_at timestamp with time zone,
-    stopped_at timestamp with time zone
-)
-WITH (fillfactor='50');
+CREATE TABLE holdfast.queue (
+    name holdfast.queue_name NOT NULL,
+    paused_at timestamp with time zone,
+    paused_by text
+);
 
-COMMENT ON TABLE holdfast.worker IS 'Worker processes: information for people, wake-ups and explanations, never the proof of a lease.';
+COMMENT ON TABLE holdfast.queue IS 'Settings of queues. A queue needs no row here: it exists by being named.';
 
-COMMENT ON COLUMN holdfast.worker.id IS 'A fresh UUID at each start of a process.';
+COMMENT ON COLUMN holdfast.queue.name IS 'The name of the queue.';
 
-COMMENT ON COLUMN holdfast.worker.name IS 'A label for people; may repeat.';
+COMMENT ON COLUMN holdfast.queue.paused_at IS 'Since when none of its tasks is claimed; null unless paused.';
 
-COMMENT ON COLUMN holdfast.worker.host IS 'The machine it runs on.';
-
-COMMENT ON COLUMN holdfast.worker.pid IS 'Its process id on that machine.';
-
-COMMENT ON COLUMN holdfast.worker.version IS 'The version of Holdfast it runs.';
-
-COMMENT ON COLUMN holdfast.worker.queues IS 'The queues it serves.';
-
-COMMENT ON COLUMN holdfast.worker.steps IS 'The steps it knows, as kind.Step; it claims nothing else.';
-
-COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
-
-COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
-
-COMMENT ON COLUMN holdfast.worker.stuck IS 'Slots held by threads that went on after their timeout or cancellation.';
-
-COMMENT ON COLUMN holdfast.worker.started_at IS 'When it started.';
-
-COMMENT ON COLUMN holdfast.worker.seen_at IS 'When it last reported; written with each beat.';
-
-COMMENT ON COLUMN holdfast.worker.stop_requested_at IS 'When "holdfast".stop_workers() asked it to stop.';
-
-COMMENT ON COLUMN holdfast.worker.stopping_at IS 'When it began to stop: it claims nothing any more and finishes what it has.';
-
-COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped, or was taken for dead after five minutes of silence.';
+COMMENT ON COLUMN holdfast.queue.paused_by IS 'Who paused it.';
 
 CREATE VIEW holdfast.tasks AS
  SELECT t.id,
@@ -699,9 +1248,14 @@ CREATE VIEW holdfast.tasks AS
             WHEN (t.state <> 'ready'::text) THEN t.state
             WHEN ((t.run_at > holdfast.now()) AND (t.errors > 0)) THEN 'retrying'::text
             WHEN (t.run_at > holdfast.now()) THEN 'scheduled'::text
+            WHEN (((t.queue)::text IN ( SELECT q.name
+               FROM holdfast.queue q
+              WHERE (q.paused_at IS NOT NULL))) OR ((t.kind)::text IN ( SELECT k.name
+               FROM holdfast.kind k
+              WHERE (k.paused_at IS NOT NULL)))) THEN 'paused'::text
             WHEN (NOT (EXISTS ( SELECT
                FROM holdfast.worker w
-              WHERE ((w.stopped_at IS NULL) AND (w.seen_at > (holdfast.now() - '00:01:00'::interval)) AND ((t.queue)::text = ANY (w.queues)) AND ((((t.kind)::text || '.'::text) || (t.step)::text) = ANY (w.steps)))))) THEN 'unroutable'::text
+              WHERE (holdfast.is_live(w.*) AND ((t.queue)::text = ANY (w.queues)) AND ((((t.kind)::text || '.'::text) || (t.step)::text) = ANY (w.steps)))))) THEN 'unroutable'::text
             ELSE 'due'::text
         END AS phase,
     t.priority,
@@ -746,7 +1300,7 @@ UNION ALL
     a.result
    FROM holdfast.archive a;
 
-COMMENT ON VIEW holdfast.tasks IS 'All tasks, live and archived. phase says more than state: scheduled, retrying, due, unroutable (no live worker knows the step), running, waiting, parked, done, cancelled, expired, discarded.';
+COMMENT ON VIEW holdfast.tasks IS 'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unroutable (no live worker knows the step), running, waiting, parked, done, cancelled, expired, discarded.';
 
 ALTER TABLE ONLY holdfast.change
     ADD CONSTRAINT change_pkey PRIMARY KEY (id);
@@ -756,6 +1310,9 @@ ALTER TABLE ONLY holdfast.kind
 
 ALTER TABLE ONLY holdfast.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
+
+ALTER TABLE ONLY holdfast.queue
+    ADD CONSTRAINT queue_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY holdfast.task
     ADD CONSTRAINT task_pkey PRIMARY KEY (id, queue);

@@ -1,0 +1,166 @@
+"""The table of settings: what can be configured, what is expected, and what holds unless said otherwise."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast._model.duration import seconds
+from holdfast._model.names import check_queue
+from holdfast.errors import ConfigError, InvalidDuration
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Something that can be configured. `read` checks a value of Python or TOML, `parse` makes one from a text."""
+
+    name: str
+    about: str
+    expects: str
+    read: Callable[[Any], Any]
+    parse: Callable[[str], Any] = str
+    default: Any = None
+    worked_out: str = ""
+    """The default in words, if it depends on other settings."""
+
+    @property
+    def variable(self) -> str:
+        return f"HOLDFAST_{self.name.upper()}"
+
+    @property
+    def default_text(self) -> str:
+        return self.worked_out or shown(self.default)
+
+
+def shown(value: Any) -> str:
+    """The value of a setting as people write it."""
+    match value:
+        case None:
+            return ""
+        case float():
+            return f"{value:g}s"
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)
+
+
+def checked(about: Setting, value: Any, place: str = "", *, is_text: bool = False) -> Any:
+    """A value as it is used, or a `ConfigError` that says where it is and what was expected there."""
+    try:
+        return about.read(about.parse(value) if is_text else value)
+    except (ValueError, TypeError, ConfigError) as error:
+        if isinstance(error, ConfigError) and not isinstance(error, InvalidDuration):
+            raise ConfigError(f"{place}: {error}" if place else str(error)) from None
+        # A URL may hold a password.
+        shown = f"a {type(value).__name__}" if about.name == "url" else repr(value)
+        raise ConfigError(f"{place or about.name} must be {about.expects}, not {shown}") from None
+
+
+# Reading --------------------------------------------------------------------------------------------
+
+
+def check_schema(name: str) -> str:
+    """The name of a schema, if it can be one."""
+    if not _SCHEMA.fullmatch(name):
+        raise ConfigError(
+            f"schema {name!r} cannot be used: write at most 48 lower-case letters, digits and _, no digit first"
+        )
+    return name
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value
+
+
+def _schema(value: object) -> str:
+    return check_schema(_text(value))
+
+
+def _names(value: object) -> tuple[str, ...]:
+    names = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names:
+        raise ValueError
+    return tuple(dict.fromkeys(check_queue(each) for each in names))
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError
+    return value
+
+
+def _length(value: Any) -> float:
+    length = seconds(value)
+    if length <= 0:
+        raise ValueError
+    return length
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _one_of(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value.lower() not in words:
+            raise ValueError
+        return value.lower()
+
+    return read
+
+
+def _duration(name: str, about: str, default: float | None, *, read: Callable[[Any], Any] = _length) -> Setting:
+    return Setting(name, about, 'a duration such as "30s" or 1.5', read, _number_or_text, default)
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("pretty", "json")
+SETTINGS = {
+    each.name: each
+    for each in (
+        Setting("url", "The database.", 'a text such as "postgresql://user@host/database"', _text),
+        Setting("schema", "The schema that holds the tables.", "the name of a schema", _schema, default="holdfast"),
+        Setting("app", "The App that commands load.", 'a text such as "shop.app:app" or "hello.py"', _text),
+        Setting(
+            "queues",
+            "The queues a worker serves: mail,default.",
+            'names of queues, "mail,default" or ["mail", "default"]',
+            _names,
+            default=("default",),
+        ),
+        Setting("concurrency", "Steps at once.", "a whole number of at least 1", _count, int, 10),
+        _duration("lease", "Others take over after this silence.", 30.0),
+        replace(
+            _duration("beat", "How often leases are renewed.", None), worked_out="a third of the lease, 10s at most"
+        ),
+        _duration("poll", "Look for tasks this often in any case.", 1.0),
+        _duration("reap", "Look for lost workers this often.", 5.0),
+        _duration("grace", "Time for steps to end when stopping.", 30.0, read=seconds),
+        Setting(
+            "log_level",
+            "What a worker writes.",
+            f"one of {', '.join(LOG_LEVELS)}",
+            _one_of(*LOG_LEVELS),
+            default="info",
+        ),
+        Setting(
+            "log_format",
+            "How it writes it.",
+            f"one of {', '.join(LOG_FORMATS)}",
+            _one_of(*LOG_FORMATS),
+            default="pretty",
+        ),
+    )
+}
+"""All settings. Each is also a variable, `HOLDFAST_LOG_LEVEL`, and a key under `[tool.holdfast]`, `log_level`."""
+
+WORKER_SETTINGS = ("queues", "concurrency", "lease", "beat", "poll", "reap", "grace")
+"""Those that are `WorkerOptions`."""

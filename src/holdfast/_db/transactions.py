@@ -1,0 +1,144 @@
+"""Transactions for steps: connections of their own, apart from those that the engine needs.
+
+A step gets a plain psycopg connection inside a `transaction()` block: it cannot commit by itself. Beginning and ending
+are the worker's business, which writes the move in the same transaction.
+"""
+
+import asyncio
+from typing import Any, Protocol, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from holdfast._db.connection import conninfo, run, run_sync
+from holdfast._sql.query import Query
+
+T = TypeVar("T")
+
+NAME = "holdfast step"
+OPEN_SECONDS = 10.0
+
+
+class StepTransaction(Protocol):
+    """One transaction, from before a step begins until its outcome is written."""
+
+    tx: AsyncConnection[Any] | None
+    tx_sync: Connection[Any] | None
+
+    async def begin(self) -> None: ...
+    async def run(self, query: Query[T]) -> T: ...
+    async def commit(self) -> None: ...
+    async def roll_back(self, *, drop: bool = False) -> None: ...
+
+
+class Transactions:
+    """The connections that transactional steps of one worker use, at most one for each slot; opened when needed."""
+
+    def __init__(self, url: str, slots: int) -> None:
+        self._conninfo = conninfo(url, NAME)
+        self._slots = slots
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+        self._sync_pool: ConnectionPool[Connection[Any]] | None = None
+
+    async def for_loop(self) -> "StepTransaction":
+        """A transaction for an `async def` step."""
+        if self._pool is None:
+            self._pool = AsyncConnectionPool(
+                self._conninfo, min_size=0, max_size=self._slots, open=False, kwargs={"autocommit": True}
+            )
+            await self._pool.open()
+        return _OnLoop(self._pool)
+
+    async def for_thread(self) -> "StepTransaction":
+        """A transaction for a `def` step."""
+        if self._sync_pool is None:
+            self._sync_pool = ConnectionPool(
+                self._conninfo, min_size=0, max_size=self._slots, open=False, kwargs={"autocommit": True}
+            )
+            self._sync_pool.open()
+        return _InThread(self._sync_pool)
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close(timeout=1)
+        if self._sync_pool is not None:
+            await asyncio.to_thread(self._sync_pool.close, timeout=1)
+
+
+class _OnLoop:
+    def __init__(self, pool: AsyncConnectionPool[AsyncConnection[Any]]) -> None:
+        self._pool = pool
+        self.tx: AsyncConnection[Any] | None = None
+        self.tx_sync: Connection[Any] | None = None
+
+    async def begin(self) -> None:
+        connection = await self._pool.getconn(OPEN_SECONDS)
+        try:
+            self._block = connection.transaction()
+            await self._block.__aenter__()
+        except BaseException:
+            await self._pool.putconn(connection)
+            raise
+        self.tx = connection
+
+    async def run(self, query: Query[T]) -> T:
+        assert self.tx is not None  # noqa: S101 - begun
+        return await run(self.tx, query)
+
+    async def commit(self) -> None:
+        await self._end(None)
+
+    async def roll_back(self, *, drop: bool = False) -> None:
+        assert self.tx is not None  # noqa: S101 - begun
+        if drop:
+            await self.tx.close()
+        await self._end(psycopg.Rollback())
+
+    async def _end(self, error: BaseException | None) -> None:
+        assert self.tx is not None  # noqa: S101 - begun
+        try:
+            await self._block.__aexit__(None if error is None else type(error), error, None)
+        finally:
+            await self._pool.putconn(self.tx)
+
+
+class _InThread:
+    def __init__(self, pool: ConnectionPool[Connection[Any]]) -> None:
+        self._pool = pool
+        self.tx: AsyncConnection[Any] | None = None
+        self.tx_sync: Connection[Any] | None = None
+
+    async def begin(self) -> None:
+        await asyncio.to_thread(self._begin)
+
+    async def run(self, query: Query[T]) -> T:
+        assert self.tx_sync is not None  # noqa: S101 - begun
+        return await asyncio.to_thread(run_sync, self.tx_sync, query)
+
+    async def commit(self) -> None:
+        await asyncio.to_thread(self._end, None)
+
+    async def roll_back(self, *, drop: bool = False) -> None:
+        assert self.tx_sync is not None  # noqa: S101 - begun
+        if drop:
+            # A thread that could not be stopped may go on: it must find the door closed.
+            self.tx_sync.close()
+        await asyncio.to_thread(self._end, psycopg.Rollback())
+
+    def _begin(self) -> None:
+        connection = self._pool.getconn(OPEN_SECONDS)
+        try:
+            self._block = connection.transaction()
+            self._block.__enter__()
+        except BaseException:
+            self._pool.putconn(connection)
+            raise
+        self.tx_sync = connection
+
+    def _end(self, error: BaseException | None) -> None:
+        assert self.tx_sync is not None  # noqa: S101 - begun
+        try:
+            self._block.__exit__(None if error is None else type(error), error, None)
+        finally:
+            self._pool.putconn(self.tx_sync)

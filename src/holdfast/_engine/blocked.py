@@ -1,0 +1,64 @@
+"""Who blocks the event loop: looked up from another thread while it stands still."""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from types import FrameType
+
+from holdfast._engine.attempt import Attempt, Roster
+from holdfast._engine.telling import name
+
+_DEBUGGERS = {"bdb", "pdb", "pudb", "debugpy", "_pydevd_bundle"}
+_LOOPS = {"asyncio", "selectors", "uvloop"}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """What the thread of a loop is doing: waiting for something to happen, being debugged, or being in the way."""
+
+    attempts: tuple[Attempt, ...]
+    place: str
+    is_idle: bool
+    is_debugged: bool
+
+    @property
+    def who(self) -> str:
+        """`hello (hello.py:12)`; several steps if it cannot be told which of them it is."""
+        names = list(dict.fromkeys(map(name, self.attempts)))
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "")
+        return f"{shown} ({self.place})" if shown and self.place else shown or self.place
+
+
+def look(loop: asyncio.AbstractEventLoop, thread: int, roster: Roster) -> Blocked:
+    """What happens in the thread of a loop just now."""
+    frames = _frames(sys._current_frames().get(thread))
+    running = [each for each in list(roster.held.values()) if each.handle is not None and each.definition.is_async]
+    current = asyncio.current_task(loop)
+    culprits = [each for each in running if each.handle is current] or running
+    return Blocked(
+        tuple(culprits),
+        _place(frames, culprits),
+        is_idle=current is None and bool(frames) and _package(frames[0]) in _LOOPS,
+        is_debugged=any(_package(frame) in _DEBUGGERS for frame in frames),
+    )
+
+
+def _place(frames: list[FrameType], attempts: list[Attempt]) -> str:
+    """The innermost line of the package that the steps are in."""
+    packages = {each.definition.module.partition(".")[0] for each in attempts}
+    for frame in frames:
+        if _package(frame) in packages:
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return ""
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _frames(innermost: FrameType | None) -> list[FrameType]:
+    frames: list[FrameType] = []
+    while innermost is not None:
+        frames.append(innermost)
+        innermost = innermost.f_back
+    return frames

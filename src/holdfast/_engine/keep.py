@@ -1,0 +1,59 @@
+"""Whether a task that moves to its next step goes on here, or is given up to any worker.
+
+Going on here saves a claim. A worker lets go when it is stopping, when more urgent tasks wait, and when the queue or
+the kind is paused; it looks for these now and then, while tasks move.
+"""
+
+from collections.abc import Callable
+
+from holdfast._db.connection import Link
+from holdfast._engine.attempt import Roster, now
+from holdfast._engine.ending import Ending
+from holdfast._model.outcome import Advanced
+from holdfast._sql.queries import Obstacles, Queries
+
+LOOK_SECONDS = 0.2
+_NONE = Obstacles(None, False, [])
+
+
+class Keeper:
+    """Decides for one worker which moves it keeps. `roster.continuing` counts them until they are recorded."""
+
+    def __init__(
+        self, link: Link, queries: Queries, roster: Roster, *, known: list[str], allowed: Callable[[], bool]
+    ) -> None:
+        self._link = link
+        self._queries = queries
+        self._roster = roster
+        self._known = known
+        self._allowed = allowed
+        self._seen: dict[str, tuple[float, Obstacles]] = {}
+
+    async def look(self, endings: list[Ending]) -> None:
+        """Looks what speaks against keeping these, unless it was looked a moment ago."""
+        lowest: dict[str, int] = {}
+        for ending in endings:
+            if isinstance(ending.outcome, Advanced):
+                queue = ending.attempt.queue
+                lowest[queue] = min(ending.attempt.priority, lowest.get(queue, 9))
+        for queue, priority in lowest.items():
+            if now() - self._seen.get(queue, (0.0, _NONE))[0] > LOOK_SECONDS:
+                found = await self._link.run(self._queries.obstacles(queue, priority, self._known))
+                self._seen[queue] = (now(), found)
+
+    def decide(self, ending: Ending, *, now_due: bool) -> None:
+        """Keeps a move if it is due now and nothing speaks against it."""
+        self.forget(ending)
+        attempt = ending.attempt
+        obstacles = self._seen.get(attempt.queue, (0.0, _NONE))[1]
+        yields = obstacles.higher is not None and obstacles.higher > attempt.priority
+        paused = obstacles.queue_paused or attempt.kind in obstacles.paused_kinds
+        if now_due and not yields and not paused and self._allowed():
+            ending.kept = True
+            self._roster.continuing += 1
+
+    def forget(self, ending: Ending) -> None:
+        """This move is not kept after all, or has been recorded."""
+        if ending.kept:
+            ending.kept = False
+            self._roster.continuing -= 1

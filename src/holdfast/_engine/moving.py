@@ -1,0 +1,82 @@
+"""`ctx.move`: the move to the next step, written in a transaction of the step's own.
+
+The statement and its fence are those of the settler; only the connection is the user's. Whether it was committed is
+found out when the step has ended.
+"""
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast._db.callers import run_on, run_on_sync
+from holdfast._engine.attempt import Attempt
+from holdfast._engine.ending import Ending
+from holdfast._engine.writing import write
+from holdfast._model.codec import simple_error
+from holdfast._model.conclude import outcome_of_return
+from holdfast._model.context import Context
+from holdfast._model.outcome import Advanced, Failed, Finished
+from holdfast._model.tasks import Tasks
+from holdfast._sql import plans
+from holdfast._sql.queries import Queries
+from holdfast.errors import DeclarationError, LeaseLost
+
+
+class Moves:
+    """Writes moves for the steps of one worker."""
+
+    def __init__(self, queries: Queries, tasks: Tasks) -> None:
+        self._queries = queries
+        self._tasks = tasks
+
+    async def move(self, ctx: Context, attempt: Attempt, next: Any, conn: object) -> None:
+        """Writes the move on an asynchronous connection."""
+        attempt.moved = next, await plans.drive(self._plan(ctx, attempt, next), partial(run_on, conn))
+
+    def move_sync(self, ctx: Context, attempt: Attempt, next: Any, conn: object) -> None:
+        """Writes the move on a blocking connection."""
+        attempt.moved = next, plans.drive_sync(self._plan(ctx, attempt, next), partial(run_on_sync, conn))
+
+    def _plan(self, ctx: Context, attempt: Attempt, next: Any) -> plans.Plan[Ending]:
+        if attempt.moved is not None:
+            raise DeclarationError("ctx.move was called twice in one attempt: a task makes one move at a time")
+        outcome = outcome_of_return(self._tasks, attempt.definition, next)
+        if not isinstance(outcome, (Advanced, Finished)):
+            raise DeclarationError(f"ctx.move: {_message(outcome)}")
+        ending = Ending(attempt, outcome)
+        statement = "advance" if isinstance(outcome, Advanced) else "finish"
+        # Not kept: another worker may go on as soon as the transaction commits.
+        group = (attempt.queue, attempt.worker_id, statement, [ending])
+        query = write(self._queries, self._tasks, timedelta(0), group)
+        requests = ctx._enqueued or ()
+        children = yield from plans.new_tasks(self._queries, requests)
+        rules = [request.on_conflict for request in requests]
+        written = yield from plans.settle_with_children(self._queries, query, list(zip(children, rules, strict=True)))
+        if not written:
+            raise LeaseLost(
+                f"attempt {attempt.number} no longer holds its task, or the task was cancelled: nothing was written. "
+                "Let this error pass, and roll your transaction back"
+            )
+        for queue in sorted({attempt.queue, *(child.queue for child in children)}):
+            yield self._queries.notify(queue)
+        return ending
+
+
+def settled_by_move(attempt: Attempt, returned: Any) -> Ending:
+    """What is to be found out after a step that moved by itself has returned."""
+    value, ending = attempt.moved
+    why = (
+        "the transaction given to ctx.move was not committed when the step ended: commit it before you return"
+        if returned is value
+        else "it called ctx.move and then returned something else: return what ctx.move gives"
+    )
+    name = f"{attempt.kind}.{attempt.step}"
+    ending.otherwise = Failed(simple_error("holdfast.errors.DeclarationError", f"{name}: {why}"))
+    return ending  # type: ignore[no-any-return]
+
+
+def _message(outcome: Any) -> str:
+    error = msgspec.json.decode(outcome.error, type=dict[str, Any]) if isinstance(outcome, Failed) else {}
+    return str(error.get("message", "this is not a step to move to"))

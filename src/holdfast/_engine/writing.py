@@ -1,0 +1,114 @@
+"""What is written about attempts that ended: endings sorted into statements, and their values as JSON."""
+
+from datetime import timedelta
+from typing import Any, TypeAlias, assert_never
+from uuid import UUID
+
+import msgspec
+
+from holdfast._engine.ending import Ending, Times
+from holdfast._engine.keep import Keeper
+from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
+from holdfast._model.tasks import Tasks
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+
+_encode = msgspec.json.Encoder().encode
+
+Group: TypeAlias = tuple[str, UUID, str, list[Ending]]
+"""Queue, worker, statement, and what it is to write."""
+
+
+def groups(batch: list[Ending], keeper: Keeper) -> list[Group]:
+    """The batch by queue, worker and statement; moves are kept here or not."""
+    found: dict[tuple[str, UUID, str], list[Ending]] = {}
+    for ending in batch:
+        attempt = ending.attempt
+        match ending.outcome:
+            case Finished():
+                statement = "finish"
+            case Advanced(delay=delay, at=at):
+                keeper.decide(ending, now_due=not delay and at is None)
+                statement = "keep" if ending.kept else "advance"
+            case Retried() | Failed() | Snoozed() | Released():
+                statement = "stay"
+            case Cancelled():
+                statement = "cancel"
+            case unknown:
+                assert_never(unknown)
+        found.setdefault((attempt.queue, attempt.worker_id, statement), []).append(ending)
+    # In one order, so that two workers never wait for each other.
+    return [(*key, sorted(group, key=lambda e: e.attempt.id.int)) for key, group in sorted(found.items())]
+
+
+def write(
+    queries: Queries, tasks: Tasks, lease: timedelta, group: Group, *, with_children: bool = True
+) -> Query[Times]:
+    """The statement that records a group, and what its steps enqueued."""
+    queue, worker, statement, endings = group
+    values = {str(e.attempt.id): _values(tasks, e) for e in endings}
+    ids, outcomes = "{" + ",".join(values) + "}", _encode(values)
+    children = _children(endings) if with_children else None
+    match statement:
+        case "finish":
+            return queries.finish(queue, worker, ids, outcomes, children=children)
+        case "keep" | "advance":
+            keep = statement == "keep"
+            return queries.advance(queue, worker, ids, outcomes, keep=keep, lease=lease, children=children)
+        case "cancel":
+            return queries.cancel(queue, worker, ids, outcomes)
+        case _:
+            return queries.stay(queue, worker, ids, outcomes)
+
+
+def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
+    """What a statement needs to know about one ending."""
+    attempt = ending.attempt
+    values: dict[str, Any] = {"attempt": attempt.number}
+    match ending.outcome:
+        case Finished(result=result):
+            if result is not None:
+                values["result"] = msgspec.Raw(result)
+        case Advanced(step=step, args=args, delay=delay, at=at):
+            values |= {
+                "step": step,
+                "args": msgspec.Raw(args),
+                "at": at,
+                "delay": delay or None,
+                "old_step": attempt.step,
+                "old_args": msgspec.Raw(attempt.args),
+                "claimed_at": attempt.claimed_at,
+                "max_crashes": tasks._steps[attempt.kind, step].max_crashes,
+            }
+        case Retried(error=error, delay=delay):
+            values |= {"outcome": "retried", "error": msgspec.Raw(error), "errors": 1, "delay": delay}
+        case Failed(error=error, charged=charged):
+            values |= {"outcome": "failed", "error": msgspec.Raw(error), "errors": int(charged)}
+        case Snoozed(delay=delay, at=at):
+            values |= {"outcome": "snoozed", "at": at, "delay": delay}
+        case Released(delay=delay):
+            values |= {"outcome": "released", "delay": delay or None}
+        case Cancelled(reason=reason):
+            values["reason"] = reason
+    return values
+
+
+def _children(endings: list[Ending]) -> bytes | None:
+    """The tasks that steps enqueued, each with the parent it depends on; None if there are none."""
+    made = [
+        {
+            "parent": ending.attempt.id,
+            "id": child.id,
+            "queue": child.queue,
+            "kind": child.kind,
+            "step": child.step,
+            "args": msgspec.Raw(child.args),
+            "priority": child.priority,
+            "at": child.at,
+            "delay": child.delay.total_seconds(),
+            "headers": None if child.headers is None else msgspec.Raw(child.headers),
+        }
+        for ending in endings
+        for child in ending.children
+    ]
+    return _encode(made) if made else None

@@ -1,0 +1,117 @@
+"""A blocked event loop is told early and by name; what only looks like one is left alone."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast._engine import blocked
+from holdfast._engine.lease import Beat
+from holdfast.testing import Harness
+
+from .support import PATIENCE, running, until
+
+
+def block_until(condition: Callable[[], object]) -> None:
+    """Blocks whoever calls it."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "blocked in vain"
+        time.sleep(0.01)
+
+
+def in_module(name: str) -> Callable[[Callable[[], object]], None]:
+    """The same function, as if it were written in another module."""
+    there: dict[str, Any] = {"__name__": name, "block_until": block_until}
+    exec("def block(condition):\n    block_until(condition)\n", there)
+    block: Callable[[Callable[[], object]], None] = there["block"]
+    return block
+
+
+async def test_M19_who_blocks_the_loop_is_told_with_the_place(
+    holdfast: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "holdfast.worker")
+
+    def warnings() -> list[logging.LogRecord]:
+        return [each for each in caplog.records if "the event loop is blocked" in each.getMessage()]
+
+    @holdfast.app.task
+    async def innocent() -> None:
+        await asyncio.sleep(0.01)
+
+    @holdfast.app.task
+    async def culprit() -> None:
+        block_until(warnings)
+
+    worker = holdfast.worker(queues="default", blocked=0.7)
+    async with running(worker):
+        first = await culprit.enqueue()
+        for _ in range(3):
+            await innocent.enqueue()
+        await first.result(timeout=PATIENCE)
+        await until(lambda: "the event loop moves again" in caplog.text)
+    [warning] = warnings()
+    text = warning.getMessage()
+    assert f"by culprit ({__file__}:" in text
+    assert "innocent" not in text
+    assert "Write def instead of async def" in text
+    assert getattr(warning, "task_id", None) == str(first.id)
+
+
+async def test_M19_a_loop_under_a_debugger_is_not_blocked(
+    holdfast: Harness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[blocked.Blocked] = []
+    real = blocked.look
+
+    def look(*given: Any) -> blocked.Blocked:
+        looks.append(real(*given))
+        return looks[-1]
+
+    monkeypatch.setattr(blocked, "look", look)
+    monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))
+
+    @holdfast.app.task
+    async def debugged() -> str:
+        in_module("pdb")(lambda: len(looks) > 5)
+        return "continued"
+
+    worker = holdfast.worker(queues="default", blocked=0.2)
+    async with running(worker):
+        worker.beat._wedged_after = 0.4
+        assert await (await debugged.enqueue()).result(timeout=PATIENCE) == "continued"
+        worker.beat._wedged_after = 300
+    assert [each for each in looks if not each.is_debugged] == []
+    assert "the event loop" not in caplog.text
+
+
+async def test_M19_a_loop_that_waits_is_not_blocked(holdfast: Harness) -> None:
+    """As of a worker that is ending: nobody ticks any more, but the loop is free."""
+    loop = asyncio.get_running_loop()
+    thread, roster = threading.get_ident(), holdfast.worker(queues="default").roster
+    await asyncio.to_thread(block_until, lambda: blocked.look(loop, thread, roster).is_idle)
+    assert not blocked.look(loop, thread, roster).is_idle
+
+
+def test_M19_a_process_that_was_stopped_as_a_whole_has_no_wedged_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-Z: the thread that watches stood still itself."""
+    clock = 1000.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal clock
+        clock += 3600
+
+    monkeypatch.setattr("holdfast._engine.lease.time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr("holdfast._engine.lease.asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("holdfast._engine.lease.now", lambda: clock)
+    monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))
+    beat = Beat.__new__(Beat)
+    beat._wedged_after, beat._warned, beat._end = 300.0, False, threading.Event()
+    beat.tick()
+    asyncio.run(beat._pause(10))
