@@ -66,6 +66,28 @@ def test_the_project_says_which(project: Path, monkeypatch: pytest.MonkeyPatch) 
     assert load_app(None) is found
 
 
+def test_the_environment_goes_before_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X6. A file in the variable is seen from here, one in pyproject.toml from where that is."""
+    below = project / "below"
+    below.mkdir()
+    (project / "pyproject.toml").write_text('[tool.holdfast]\napp = "shop.py"\n')
+    (project / "shop.py").write_text(APP)
+    (below / "other.py").write_text(APP)
+    monkeypatch.chdir(below)
+    configured = load_app(None)
+    assert configured._steps["add", "main"].module == "shop"
+    monkeypatch.setenv("HOLDFAST_APP", "other.py")
+    assert load_app(None)._steps["add", "main"].module == "other"
+    monkeypatch.setenv("HOLDFAST_APP", "")
+    assert load_app(None) is configured
+    assert "HOLDFAST_APP" in refused_without_one(project).message
+
+
+def refused_without_one(project: Path) -> click.ClickException:
+    (project / "pyproject.toml").write_text("")
+    return refused(None)
+
+
 def test_modules_are_imported(project: Path) -> None:
     (project / "shop.py").write_text("from holdfast import App\napp = App(modules=['mail'])\n")
     (project / "mail.py").write_text("from shop import app\n\n@app.task\ndef send() -> None: ...\n")
@@ -131,6 +153,8 @@ def test_the_users_own_errors_are_shown_where_they_happened(project: Path) -> No
 
 
 def test_wrong_declarations_are_one_line_with_the_place(project: Path) -> None:
+    (project / "schema.py").write_text(APP.replace("App()", "App(schema='Bad')"))
+    assert "schema.py:2: schema 'Bad' cannot be used" in refused("schema.py").message
     (project / "declared.py").write_text(APP + "\n@app.task\nasync def add(x: int) -> int:\n    return x\n")
     message = refused("declared.py").message
     assert "declared.py:8: " in message

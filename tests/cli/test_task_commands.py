@@ -1,37 +1,17 @@
-"""`enqueue`, `tasks`, `show`, `retry`, `cancel`, `discard`: what they do, print and exit with."""
+"""`enqueue`, `retry`, `cancel`, `discard`, and what holds for all commands: options, errors, exit codes, help."""
 
 import json
-import re
-from typing import Any
+import shlex
 
 import pytest
+from click.testing import CliRunner
 
-from holdfast._db.connection import connect_sync
+from holdfast.cli import main
 
 from .conftest import Cli
+from .planted import park, rows
 
 NO_TASK = "01890a5d-ac96-774b-bcce-b302099a8057"
-
-
-def rows(cli: Cli, text: str) -> list[tuple[Any, ...]]:
-    with connect_sync(cli.url) as connection:
-        cursor = connection.execute(text.encode())
-        return cursor.fetchall() if cursor.description else []
-
-
-def park(cli: Cli, id: str, message: str = "no such file") -> None:
-    """As a worker leaves it after an error."""
-    error = {
-        "type": "FileNotFoundError",
-        "message": message,
-        "traceback": f"Traceback (most recent call last):\n  in run\nFileNotFoundError: {message}",
-        "causes": [{"type": "OSError", "message": "the disk is gone", "traceback": ""}],
-    }
-    with connect_sync(cli.url) as connection:
-        text = (
-            b"update holdfast.task set state = 'parked', attempt = 6, errors = 6, error = $1::jsonb where id = $2::uuid"
-        )
-        connection.execute(text, [json.dumps(error), id])
 
 
 def test_enqueue_takes_texts_and_json(cli: Cli) -> None:
@@ -54,7 +34,7 @@ def test_enqueue_options(cli: Cli) -> None:
     again = cli("enqueue", "send", "--queue", "mail", "--key", "k")
     assert again.stdout.strip() == id
     assert "not enqueued" in again.stderr
-    assert cli.json("enqueue", "send", "--queue", "mail", "--key", "k") == {"id": id, "created": False}
+    assert {"id": id, "created": False}.items() <= cli.json("enqueue", "send", "--queue", "mail", "--key", "k").items()
     delayed = cli.show(cli.enqueue("send", "--delay", "1h"))["task"]
     assert delayed["phase"] == "scheduled"
 
@@ -88,7 +68,8 @@ def test_enqueue_and_wait_tells_why_there_is_no_result(cli: Cli) -> None:
     held = cli.enqueue("send", "--key", "k", "--delay", "1h")
     park(cli, held)
     parked = cli("enqueue", "send", "--key", "k", "--wait", code=1)
-    assert parked.stdout.strip() == held
+    assert parked.stdout == ""
+    assert held in parked.stderr
     assert "is parked: FileNotFoundError: no such file" in parked.stderr
     as_json = cli("enqueue", "send", "--key", "k", "--wait", "--json", code=1)
     told = json.loads(as_json.stdout)
@@ -96,43 +77,8 @@ def test_enqueue_and_wait_tells_why_there_is_no_result(cli: Cli) -> None:
     assert json.loads(as_json.stderr.splitlines()[-1])["error"] == "TaskParked"
 
 
-def test_tasks_filters_and_prints(cli: Cli) -> None:
-    sent = cli.enqueue("send", "--queue", "mail")
-    greeted = cli.enqueue("greeter.ReadName")
-    later = cli.enqueue("greeter.ReadName", "--delay", "1h")
-    park(cli, greeted, "first line\nsecond \x1b[31mline\x1b[0m \x1b]0;title\x07 \x9b2J end")
-    assert [each["id"] for each in cli.json("tasks")] == [later, greeted, sent]
-    assert [each["id"] for each in cli.json("tasks", "--limit", "1")] == [later]
-    assert [each["id"] for each in cli.json("tasks", "--queue", "mail")] == [sent]
-    assert [each["id"] for each in cli.json("tasks", "--kind", "greeter", "--state", "parked")] == [greeted]
-    assert [each["id"] for each in cli.json("tasks", "--state", "scheduled")] == [later]
-    assert [each["id"] for each in cli.json("tasks", "--state", "ready")] == [later, sent]
-    assert cli.json("tasks", "--kind", "nobody") == []
-    cli("tasks", "--state", "sleeping", code=2)
-
-    shown = cli("tasks").stdout.splitlines()
-    assert shown[0].split() == ["ID", "TASK", "PHASE", "QUEUE", "ATTEMPT", "ERRORS", "WHEN", "ERROR"]
-    line = next(each for each in shown if greeted in each)
-    assert "greeter.ReadName" in line
-    assert "FileNotFoundError: first line second line end" in line
-    assert re.search(r"in 5\dm", next(each for each in shown if later in each))
-    assert "\x1b" not in "".join(shown)
-
-
-def test_show_prints_all_and_nothing_harmful(cli: Cli) -> None:
-    id = cli.enqueue("greeter.ReadName", "filename=\x1b[2Jx")
-    park(cli, id, "bad \x1b]52;c;evil\x07 \u202e news\nnext line")
-    shown = cli("show", id).stdout
-    assert "bad  \\u202e news\n  next line" in shown
-    assert "caused by OSError: the disk is gone" in shown
-    assert "Traceback (most recent call last):" in shown
-    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
-    assert "\x1b" not in cli("show", id, "--json").stdout
-    assert cli.show(id)["task"]["args"] == {"filename": "\x1b[2Jx"}
-
-
 def test_what_is_not_there_is_exit_code_3(cli: Cli) -> None:
-    for command in ("show", "retry", "cancel", "discard"):
+    for command in ("show", "retry", "cancel", "discard", "wait"):
         assert f"there is no task {NO_TASK}" in cli(command, NO_TASK, code=3).stderr
         assert "is not the id of a task" in cli(command, "nonsense", code=3).stderr
     error = json.loads(cli("show", NO_TASK, "--json", code=3).stderr)
@@ -188,7 +134,7 @@ def test_cancel_and_discard(cli: Cli) -> None:
 def test_options_go_before_or_after_the_command(cli: Cli) -> None:
     cli.environment["HOLDFAST_URL"] = None
     id = cli("--url", cli.url, "enqueue", "send").stdout.strip()
-    assert json.loads(cli("--json", "tasks", "--url", cli.url).stdout)[0]["id"] == id
+    assert json.loads(cli("--json", "tasks", "--url", cli.url).stdout)["tasks"][0]["id"] == id
     assert json.loads(cli("--url", "postgresql://nobody@127.0.0.1:1/x", "tasks", "--url", cli.url, "--json").stdout)
     missing = cli("--schema", "none", "tasks", "--url", cli.url, code=1).stderr
     assert "'none'" in missing
@@ -211,7 +157,7 @@ def test_errors_have_exit_codes_and_no_traceback(cli: Cli) -> None:
     assert "holdfast pg start" in none.stderr
     assert json.loads(cli("tasks", "--json", code=2).stderr)["error"] == "NoDatabase"
     assert json.loads(cli("tasks", "--json", "--nonsense", code=2).stderr)["error"] == "NoSuchOption"
-    assert "No such command" in cli("nonsense", code=2).stderr
+    assert "no such command" in cli("nonsense", code=2).stderr.lower()
 
 
 def test_what_the_database_refuses_is_told_without_a_traceback(cli: Cli) -> None:
@@ -220,15 +166,19 @@ def test_what_the_database_refuses_is_told_without_a_traceback(cli: Cli) -> None
     assert cli("cancel", id, code=1).stderr.startswith("error: the database refused this: ")
 
 
-def test_help_has_groups_and_every_command_an_example(cli: Cli) -> None:
-    told = cli("--help").stdout
-    for title in ("Begin:", "Work:", "Tasks:"):
-        assert title in told
-    from holdfast.cli import main
-
-    for name in main.commands:
-        assert f"  {name}" in told
-        assert "Example:" in cli(name, "--help").stdout
-        if name != "pg":
-            assert "--json" in cli(name, "--help").stdout
-    assert cli("--version").stdout.startswith("holdfast ")
+@pytest.mark.parametrize(
+    "name",
+    ["tasks", "parked", "wait", "show", "retry", "cancel", "discard", "queues", "kinds", "workers", "pause", "resume"],
+)
+def test_help_has_an_example_that_is_understood(cli: Cli, name: str) -> None:
+    told = cli(name, "--help").stdout
+    assert "--json" in told
+    lines = told.split("Example:\n")[1].split("\n\n")[0].splitlines()
+    assert all(each.startswith(f"    holdfast {name}") for each in lines)
+    for each in lines:
+        if "$(" not in each:
+            # Well formed, whatever it finds in an empty database.
+            assert CliRunner().invoke(main, shlex.split(each)[1:], env=cli.environment).exit_code in (
+                (2,) if "--where" in each and "--yes" not in each and "--dry-run" not in each else (0, 3)
+            )
+    assert ("A FILTER is a list of terms" in told) == (name in ("tasks", "parked", "retry", "cancel", "discard"))

@@ -135,6 +135,64 @@ def test_a_database_without_schema_is_exit_code_1(cli: Cli, start: Start) -> Non
     assert "Traceback" not in worker.stderr
 
 
+def test_what_can_be_read_at_the_start(cli: Cli, start: Start, project: Path) -> None:
+    """No percent signs, one or many, what is odd, and nothing about tasks that went well."""
+    cli.enqueue("add", "x:=1", "y:=1")
+    with (project / "shop.py").open("a") as file:
+        file.write(
+            "\nfrom dataclasses import dataclass\nodd = app.kind('odd')\n"
+            "@odd.step\n@dataclass\nclass Odd:\n    def run(self) -> 'Nowhere': ...\n"
+        )
+    worker = start("worker", "shop.py", "--drain", "-c", "1", "-q", "default,mail", url=cli.url)
+    assert worker.ended() == 0
+    said = [each[9:] for each in worker.stderr.splitlines()]
+    assert said[0].startswith("INFO    database: PostgreSQL at holdfast_test_")
+    assert said[0].endswith("(HOLDFAST_URL)")
+    assert said[1:3] == [
+        "INFO    5 steps: slow, stuck, add, mail, odd (Odd)",
+        "WARNING odd.Odd: its return annotation names Nowhere, which is no step of odd",
+    ]
+    assert said[3].startswith("INFO    worker ")
+    assert said[3].endswith("serves default, mail with 1 slot")
+    assert said[4:] == ["INFO    stopped"]
+    assert "%2F" not in worker.stderr
+
+
+def test_settings_are_those_of_the_project_unless_flags_say_otherwise(
+    cli: Cli, start: Start, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "pyproject.toml").write_text(
+        "[tool.holdfast]\napp = 'shop.py'\nqueues = ['mail', 'default']\nconcurrency = 7\nlog_format = 'json'\n"
+    )
+    monkeypatch.setenv("HOLDFAST_CONCURRENCY", "6")
+    for options, slots in (([], 6), (["-c", "5"], 5)):
+        worker = start("worker", "--drain", "--name", f"w{slots}", *options, url=cli.url)
+        assert worker.ended() == 0, worker.stderr
+        assert all(json.loads(each) for each in worker.stderr.splitlines())
+        with connect_sync(cli.url) as connection:
+            query = b"select slots, queues from holdfast.worker where name = $1"
+            assert connection.execute(query, [f"w{slots}"]).fetchall() == [(slots, ["mail", "default"])]
+
+
+def test_waiting_for_the_database_is_told_again_and_the_end_once(
+    start: Start, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limits are shorter here, by a file that Python reads at its start."""
+    (project / "sitecustomize.py").write_text(
+        "import holdfast._engine.presence as p\np.FIRST_CONTACT, p.TELL_EVERY = 3.0, 1.0\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(project))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        worker = start("worker", "shop.py", url=f"postgresql://joe@127.0.0.1:{taken.getsockname()[1]}/shop")
+        assert worker.ended() == 4
+    said = worker.stderr
+    assert "waiting for the database, 3 s at most: cannot connect to PostgreSQL" in said
+    assert "still waiting for the database, " in said
+    assert said.count("Is the server running") == 1
+    assert said.count("error: cannot connect to PostgreSQL") == 1
+
+
 def test_a_signal_ends_a_worker_that_waits_for_its_database(start: Start, project: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but nobody listens: refused
@@ -146,9 +204,10 @@ def test_a_signal_ends_a_worker_that_waits_for_its_database(start: Start, projec
 
 def test_wrong_settings_and_no_database_are_usage(cli: Cli, start: Start) -> None:
     assert "a beat every 9 s is too seldom" in cli("worker", "shop.py", "--lease", "10s", "--beat", "9", code=2).stderr
-    assert "concurrency must be" in cli("worker", "shop.py", "-c", "0", code=2).stderr
+    assert "must be a whole number of at least 1" in cli("worker", "shop.py", "-c", "0", code=2).stderr
+    assert "must be one of debug, info" in cli("worker", "shop.py", "--log-level", "loud", code=2).stderr
     assert "'Bad!' cannot be the name of a queue" in cli("worker", "shop.py", "-q", "Bad!", code=2).stderr
-    assert "Write for example" in cli("worker", "shop.py", "--grace", "soon", code=2).stderr
+    assert "must be a duration" in cli("worker", "shop.py", "--grace", "soon", code=2).stderr
     worker = start("worker", "shop.py")
     assert worker.ended() == 2
     assert "no database was named" in worker.stderr

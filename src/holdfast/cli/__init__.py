@@ -1,69 +1,153 @@
-"""The command line: `holdfast`."""
+"""The command line: `holdfast`.
+
+A command's module is imported when the command is used, not before: `holdfast --help` and `--version` are quick.
+"""
 
 import io
+import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast._db.connection import DriverError
-from holdfast.cli.demo import demo
-from holdfast.cli.enqueue import enqueue
-from holdfast.cli.migrate import migrate
 from holdfast.cli.options import Setup, common_options, pass_setup
-from holdfast.cli.output import FAILED, code_of, failure_of, note, report
-from holdfast.cli.pg import pg
-from holdfast.cli.show import show
-from holdfast.cli.tasks import cancel, discard, list_tasks, retry
-from holdfast.cli.work import stop, worker
-from holdfast.errors import HoldfastError
+from holdfast.cli.output import FAILED, code_of, known_failure, note, report, report_bug
 
-_SECTIONS: dict[str, list[click.Command]] = {
-    "Begin": [demo, pg, migrate],
-    "Work": [worker, stop],
-    "Tasks": [enqueue, list_tasks, show, retry, cancel, discard],
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Begin": {
+        "demo": ("demo:demo", "Show what Holdfast does, in half a minute."),
+        "dev": ("dev:dev", "Run the tasks of an App while you write them."),
+        "init": ("init:init", "Write a small App to begin with."),
+        "pg": ("pg:pg", "Run a PostgreSQL of your own, for development and tests."),
+        "migrate": ("migrate:migrate", "Create the tables, or bring them up to date."),
+        "config": ("config:config", "Show every setting and where it came from."),
+    },
+    "Work": {
+        "worker": ("work:worker", "Run the tasks of an App."),
+        "stop": ("work:stop", "Ask workers to stop."),
+        "check": ("check:check", "Check that this code can execute every unfinished task."),
+        "graph": ("graph:graph", "Draw which step can follow which."),
+    },
+    "Tasks": {
+        "enqueue": ("enqueue:enqueue", "Enqueue a task by its name."),
+        "tasks": ("tasks:list_tasks", "List tasks, the newest first."),
+        "show": ("show:show", "Show a task, its attempts, its error and who changed it."),
+        "parked": ("tasks:parked", "Show what waits for a person: parked tasks by their error."),
+        "retry": ("act:retry", "Resume parked tasks where they stand."),
+        "cancel": ("act:cancel", "Cancel tasks."),
+        "discard": ("act:discard", "Give parked tasks up."),
+        "wait": ("tasks:wait", "Wait until tasks have ended."),
+    },
+    "Operate": {
+        "queues": ("operate:queues", "Show how many tasks are in each queue."),
+        "kinds": ("operate:kinds", "Show which kinds of task there are."),
+        "workers": ("operate:workers", "Show which workers are there, and what they do."),
+        "pause": ("operate:pause", "Let no more tasks of a queue or kind begin."),
+        "resume": ("operate:resume", "Take a pause back."),
+    },
+    "More": {
+        "completion": ("completion:completion", "Print a script that completes commands in your shell."),
+    },
 }
+"""The commands by what they are for: where each is, and what it does in a line."""
+
+_COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 _INTERRUPTED = 130
+_COMPLETING = "_HOLDFAST_COMPLETE"
+"""The variable by which a shell asks for completions."""
 
 
 class _Main(click.Group):
     """The group of all commands; it turns errors into a line on stderr and an exit code."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS and cmd_name not in self.commands:
+            module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+            self.add_command(getattr(import_module(f"holdfast.cli.{module}"), attribute), cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        # Only what looks like a command: `holdfast --nonsense` is an option nobody knows.
+        if name in _COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        raise NoSuchCommand(_unknown(name), ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Commands without importing them, and options."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=about) for name, (_, about) in _COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by what they are for."""
+        width = max(map(len, _COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), about) for name, (_, about) in commands.items()])
+
     def main(self, *args: Any, **extra: Any) -> Any:
         if not extra.get("standalone_mode", True):
             return super().main(*args, **extra)
+        if _COMPLETING in os.environ:
+            with suppress(Exception):  # nobody wants to read a traceback in the middle of a line
+                super().main(*args, **extra)
+            sys.exit(FAILED)
         extra["standalone_mode"] = False
+        if os.environ.get("NO_COLOR"):
+            extra.setdefault("color", False)
         given = args[0] if args else extra.get("args")
         arguments = sys.argv[1:] if given is None else list(given)
         for stream in (sys.stdout, sys.stderr):
             # A terminal that cannot show a character must not end a command.
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
-        sys.exit(self._run(_asks_for_json(arguments), args, extra))
+        sys.exit(_ended(lambda: super(_Main, self).main(*args, **extra), as_json=_asks_for_json(arguments)))
 
-    def _run(self, as_json: bool, args: tuple[Any, ...], extra: dict[str, Any]) -> int:
-        try:
-            code = super().main(*args, **extra)
-        except click.ClickException as error:
-            report(error, as_json=as_json)
-            return code_of(error)
-        except (HoldfastError, DriverError) as error:
-            failure = failure_of(error)
-            report(failure, as_json=as_json)
-            return failure.code
-        except click.Abort as abort:
-            note("aborted.")
-            return _INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else FAILED
-        return code if isinstance(code, int) else 0
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by what they are for."""
-        width = max(map(len, self.commands))
-        for title, commands in _SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl(
-                    [((c.name or "").ljust(width), c.get_short_help_str(formatter.width - width - 6)) for c in commands]
-                )
+class NoSuchCommand(click.UsageError):
+    """A command nobody knows."""
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, _COMMANDS, 1)
+    return f"no such command {name!r}." + (f" Did you mean '{nearest[0]}'?" if nearest else "")
+
+
+def _ended(command: Callable[[], Any], *, as_json: bool) -> int:
+    """Runs a command; its exit code."""
+    try:
+        code = command()
+    except click.ClickException as error:
+        report(error, as_json=as_json)
+        return code_of(error)
+    except click.Abort as abort:
+        note("aborted.")
+        return _INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else FAILED
+    except Exception as error:
+        failure = known_failure(error)
+        if failure is None:
+            report_bug(error, as_json=as_json)
+            return FAILED
+        report(failure, as_json=as_json)
+        return failure.code
+    return code if isinstance(code, int) else 0
 
 
 def _asks_for_json(arguments: list[str]) -> bool:
@@ -71,7 +155,7 @@ def _asks_for_json(arguments: list[str]) -> bool:
     return "--json" in arguments[:end]
 
 
-@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group("holdfast", cls=_Main, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @common_options
 @click.version_option(None, "--version", package_name="holdfast", prog_name="holdfast", message="%(prog)s %(version)s")
 @pass_setup
@@ -84,11 +168,9 @@ def main(setup: Setup) -> None:
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 the database cannot be reached.
     """
-    if setup.json:
+    ctx = click.get_current_context()
+    if setup.json and ctx.invoked_subcommand == "pg":
+        from holdfast.cli.pg import pg
+
         # `pg` has its own --json.
-        click.get_current_context().default_map = {"pg": {name: {"as_json": True} for name in pg.commands}}
-
-
-for _commands in _SECTIONS.values():
-    for _command in _commands:
-        main.add_command(_command)
+        ctx.default_map = {"pg": {name: {"as_json": True} for name in pg.commands}}

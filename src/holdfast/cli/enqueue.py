@@ -1,33 +1,40 @@
 """`holdfast enqueue`: a task by its name, for those who do not have the code."""
 
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completion import complete_queue, complete_step
 from holdfast.cli.options import Setup, common_options, duration, json_object, json_value, pass_setup
-from holdfast.cli.output import print_json, value
-from holdfast.errors import NoResult, ResultTimeout
+from holdfast.cli.output import line, note, print_json, print_result
 
 if TYPE_CHECKING:
     from holdfast._model.options import EnqueueOptions
+    from holdfast._model.overview import KindInfo
     from holdfast._model.reference import TaskInfo
+    from holdfast._sql.queries import Queries
     from holdfast.sync import SyncApp, SyncRef
 
 
 @click.command()
-@click.argument("kind", metavar="KIND[.STEP]")
+@click.argument("kind", metavar="KIND[.STEP]", shell_complete=complete_step)
 @click.argument("args", nargs=-1, metavar="[JSON | NAME=TEXT | NAME:=JSON]...")
-@click.option("--queue", help="The queue.  [default: what its workers declared, else default]")
+@click.option(
+    "--queue", shell_complete=complete_queue, help="The queue.  [default: what its workers declared, else default]"
+)
 @click.option("--priority", type=click.IntRange(0, 9), help="9 goes first.")
 @click.option("--delay", type=duration, help="Not before this has passed.")
 @click.option("--at", metavar="TIME", help="Not before this time: 2030-01-31T09:00+01:00; local time without a zone.")
 @click.option("--key", help="At most one unfinished task of a queue has this key.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["skip", "raise", "replace"]),
+    help="If the key is taken: leave it, fail, or give its task these args unless it has begun.  [default: skip]",
+)
 @click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Carried along; may be repeated.")
-@click.option("--wait", is_flag=True, help="Wait for the result; exit code 1 if there is none.")
+@click.option("--wait", is_flag=True, help="Wait for the result and print it; exit code 1 if there is none.")
 @click.option("--timeout", type=duration, default="60s", show_default=True, help="How long to wait.")
 @common_options
 @pass_setup
@@ -45,86 +52,125 @@ def enqueue(
     """Enqueue a task by its name and print its id.
 
     A function is named by its kind, a step by KIND.STEP. Its args are one JSON object, or NAME=TEXT and NAME:=JSON.
+    With --wait only the result goes to stdout; texts are printed as they are, anything else as JSON.
 
     \b
     Example:
       holdfast enqueue greeter.ReadName filename=name.txt
-      holdfast enqueue send_receipt order_id:=42 to=a@b.c --wait
+      greeting=$(holdfast enqueue hello name=Ada --wait)
+      holdfast enqueue send_receipt order_id:=42 to=a@b.c --key receipt-42
       holdfast enqueue send_receipt '{"order_id": 42, "to": "a@b.c"}' --delay 5m
     """
     from holdfast import named
 
     _check_name(kind)
+    if options["on_conflict"] is not None and options["key"] is None:
+        raise click.UsageError("--on-conflict needs a --key: without one there is nothing to be in conflict with.")
     given = _options(at=_time(at), headers=dict(_pair(each) for each in headers) or None, **options)
-    call = named(kind, _args(args))
-    with setup.opened() as (app, _):
-        ref = app.enqueue(call, **given)
-        if not ref.created:
-            click.echo(f"not enqueued: this unfinished task holds the key {options['key']!r}", err=True)
-        _tell_unroutable(app.info(ref.id))
+    fields = _args(args)
+    with setup.opened() as (app, queries):
+        warnings = _Warnings(quiet=setup.json)
+        warnings.add(_about_name(kind, app, queries))
+        ref = app.enqueue(named(kind, fields), **given)
+        task = app.info(ref.id)
+        warnings.add(_about_conflict(ref, task, fields, options))
+        if not warnings.told:
+            warnings.add(_about_workers(task))
+        answer = {"id": ref.id, "created": ref.created} | ({"warnings": warnings.told} if warnings.told else {})
         if not wait:
-            print_json({"id": ref.id, "created": ref.created}) if setup.json else click.echo(str(ref.id))
+            print_json(answer) if setup.json else click.echo(str(ref.id))
             return
         if not setup.json:
-            click.echo(str(ref.id))
-        _wait(setup, app, ref, timeout)
+            note(str(ref.id))
+        _wait(setup, app, queries, ref, timeout, answer)
 
 
-def _tell_unroutable(task: "TaskInfo") -> None:
-    """A misspelt name, or no worker: better said at once than after a long wait."""
-    if task.phase == "unroutable":
-        click.echo(
-            f"no live worker knows {task.kind}.{task.step} in queue {task.queue}: it waits until one does "
-            "(holdfast worker APP)",
-            err=True,
-        )
+def _wait(
+    setup: Setup, app: "SyncApp", queries: "Queries", ref: "SyncRef[Any]", timeout: float, answer: dict[str, Any]
+) -> None:
+    from holdfast.cli.waiting import follow, why_no_result
 
-
-def _wait(setup: Setup, app: "SyncApp", ref: "SyncRef[Any]", timeout: float) -> None:
-    from holdfast import insights
-
-    info, failure = _ended(app, ref, timeout)
+    task = follow(app, queries, ref.id, timeout, quiet=setup.json)
+    trouble = why_no_result(app, task, timeout)
     if setup.json:
-        print_json(
-            {"id": ref.id, "created": ref.created, "state": info.state, "result": info.result, "error": info.error}
-        )
-    if failure is None:
-        try:
-            insights.outcome_of(info, ref._ref)
-        except NoResult as error:
-            failure = error
-    if failure is not None:
-        raise failure
-    if not setup.json:
-        click.echo(value(info.result, limit=1_000_000))
+        print_json({**answer, "state": task.state, "result": task.result, "error": task.error})
+    if trouble is not None:
+        raise trouble
+    if not setup.json and task.result is not None:
+        print_result(task.result)
 
 
-def _ended(app: "SyncApp", ref: "SyncRef[Any]", timeout: float) -> "tuple[TaskInfo, NoResult | None]":
-    """The task once it has ended or time is up; on a terminal with a line that says how it stands."""
+# What is worth saying at once ------------------------------------------------------------------------
+
+
+class _Warnings:
+    """Told on stderr, or kept for the JSON."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self.told: list[str] = []
+
+    def add(self, text: str | None) -> None:
+        if text:
+            self.told.append(text)
+            if not self._quiet:
+                note(text)
+
+
+def _about_name(name: str, app: "SyncApp", queries: "Queries") -> str | None:
+    """A name that no worker has declared so far: a slip, or code that is not deployed yet."""
     from holdfast import insights
 
-    until = time.monotonic() + timeout
-    shows = sys.stderr.isatty()
-    try:
-        for pause in insights.patiently():
-            info = app.info(ref.id)
-            if info.finished_at is not None or info.state == "parked":
-                return info, None
-            if time.monotonic() + pause > until:
-                return info, ResultTimeout(
-                    f"task {ref.id} was not finished within {timeout:g} s: it is {info.phase}"
-                    + (": no live worker knows this step" if info.phase == "unroutable" else "")
-                )
-            if shows:
-                errors = f", {info.errors} errors" if info.errors else ""
-                click.echo(
-                    f"\r\x1b[K{info.kind}.{info.step} {info.phase}, attempt {info.attempt}{errors}", nl=False, err=True
-                )
-            time.sleep(pause)
-    finally:
-        if shows:
-            click.echo("\r\x1b[K", nl=False, err=True)
-    raise AssertionError("patience has no end")
+    kind, _, step = name.partition(".")
+    known = {each.name: each for each in app.ask(insights.kinds(queries))}
+    if not known:
+        return None
+    if kind not in known:
+        return f"no worker has declared the kind {kind!r} so far{_meant(kind, known)}"
+    steps = _steps(known[kind])
+    if not step and len(steps) > 1:
+        return f"{kind} has the steps {line(', '.join(steps))}"
+    if step and steps and step not in steps:
+        return f"no worker has declared a step {step!r} of {kind} so far{_meant(step, steps, f'{kind}.')}"
+    return None
+
+
+def _steps(kind: "KindInfo") -> list[str]:
+    return list(kind.graph) if isinstance(kind.graph, Mapping) else []
+
+
+def _meant(name: str, known: Any, before: str = "") -> str:
+    from difflib import get_close_matches
+
+    lower = {each.lower(): each for each in known}
+    nearest = get_close_matches(name.lower(), lower, 1)
+    return f": did you mean {before}{line(lower[nearest[0]])}?" if nearest else ""
+
+
+def _about_conflict(
+    ref: "SyncRef[Any]", task: "TaskInfo", fields: dict[str, Any], options: Mapping[str, Any]
+) -> str | None:
+    if ref.created:
+        return None
+    holder = f"the unfinished task that holds the key {options['key']!r}"
+    if options["on_conflict"] != "replace":
+        return f"not enqueued: this is {holder}"
+    if fields == task.args:
+        return f"replaced: {holder} has these args now"
+    return f"not replaced: {holder} has begun already (it is {task.phase})"
+
+
+def _about_workers(task: "TaskInfo") -> str | None:
+    """No worker: better said at once than after a long wait."""
+    if task.phase != "unroutable":
+        return None
+    return (
+        f"no live worker knows {task.kind}.{task.step} in queue {task.queue}: it waits until one does "
+        "(holdfast worker APP)"
+    )
+
+
+# What was given ---------------------------------------------------------------------------------------
 
 
 def _args(given: Sequence[str]) -> dict[str, Any]:
@@ -138,8 +184,15 @@ def _args(given: Sequence[str]) -> dict[str, Any]:
         name, is_json = (name[:-1], True) if name.endswith(":") else (name, False)
         if name in args:
             raise click.UsageError(f"the argument {name!r} is there twice.")
-        args[name] = json_value(text, f"{name}:=") if is_json else text
+        args[name] = _json(name, text) if is_json else text
     return args
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json_value(text, f"{name}:=")
+    except click.UsageError as error:
+        raise click.UsageError(f"{error.message}. Write {name}={text} for text.") from None
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""APP on the command line: `shop.app:app`, `shop.app`, `hello.py`, `hello.py:app`, or `[tool.holdfast] app`.
+"""APP on the command line: `shop.app:app`, `shop.app`, `hello.py`, `hello.py:app`, or the setting `app`.
 
 A file is imported under the name other code would import it by, with its folder on the path: child processes of
 steps with `executor="process"` find it again by that name.
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import click
 
-from holdfast._db.config import project_settings
+from holdfast._db.config import project_file, setting
 from holdfast._model.tasks import Tasks
 from holdfast.app import App
 from holdfast.cli.output import FAILED, USAGE, Failure, clean
@@ -47,20 +47,19 @@ def _split(spec: str) -> tuple[str, str | None]:
 
 
 def _configured() -> tuple[str, str | None]:
-    spec = project_settings().get("app")
-    if spec is None:
+    found = setting("app")
+    if found.value is None:
         raise click.UsageError(
-            "no APP was named. Give a module or a file, such as shop.app:app or hello.py, "
+            "no APP was named. Give a module or a file, such as shop.app:app or hello.py, set HOLDFAST_APP, "
             'or write app = "shop.app:app" under [tool.holdfast] in pyproject.toml.'
         )
-    if not isinstance(spec, str) or not spec:
-        raise ConfigError('[tool.holdfast] app in pyproject.toml must be a string such as "shop.app:app"')
-    here = Path.cwd()
-    root = next(folder for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file())
-    # It is meant to be seen from where it was written down.
-    _on_path(root)
-    target, name = _split(spec)
-    return (str(root / target) if _is_file_name(target) else target), name
+    target, name = _split(found.value)
+    file = project_file()
+    if found.is_from_project and file is not None:
+        # It is meant to be seen from where it was written down.
+        _on_path(file.parent)
+        target = str(file.parent / target) if _is_file_name(target) else target
+    return target, name
 
 
 def _found(target: str, name: str | None) -> App:
@@ -134,7 +133,7 @@ def _told(importing: Callable[[], T], what: str) -> T:
         if error.name is not None and (what == error.name or what.startswith(f"{error.name}.")):
             raise
         raise _own_error(error, what) from None
-    except DeclarationError as error:
+    except (DeclarationError, ConfigError) as error:
         where = _last_frame(error.__traceback__)
         raise Failure(f"{where}{error}", FAILED, type(error).__name__) from None
     except (Exception, SystemExit) as error:

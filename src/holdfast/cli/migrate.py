@@ -27,8 +27,11 @@ def migrate(setup: Setup, /, to: int | None, as_sql: bool, only_check: bool, yes
       holdfast migrate --check
       holdfast migrate --sql > holdfast.sql
     """
-    if (as_sql or only_check) and (to is not None or (as_sql and only_check)):
-        raise click.UsageError("--to, --sql and --check do not go together.")
+    if as_sql and only_check:
+        raise click.UsageError("--sql needs no database and --check asks one: give one of them.")
+    if to is not None and (as_sql or only_check):
+        told = "prints the way from nothing to" if as_sql else "compares with"
+        raise click.UsageError(f"--{'sql' if as_sql else 'check'} {told} the latest version: --to does not go with it.")
     if as_sql:
         _print_sql(setup)
     elif only_check:
@@ -64,6 +67,8 @@ def _check(setup: Setup) -> None:
     for line in () if setup.json else found.drift:
         click.echo(clean(line))
     about = f"schema {found.schema!r} is at version {found.version}"
+    if found.version == 0:
+        raise Failure(f"there are no tables in schema {found.schema!r} yet. Run: holdfast migrate", FAILED, "Pending")
     if found.version > found.latest:
         raise Failure(f"{about}, newer than this code, which knows {found.latest}. Upgrade holdfast", FAILED, "Newer")
     if found.pending:

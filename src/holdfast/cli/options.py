@@ -3,17 +3,20 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import update_wrapper
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from holdfast._db.config import Database, check_schema, resolve
+from holdfast._db.config import Database, Resolved, setting
+from holdfast._db.settings import SETTINGS, Setting, checked
 from holdfast._model.duration import seconds
-from holdfast._sql.queries import Queries
 from holdfast.errors import ConfigError
-from holdfast.sync import SyncApp
+
+if TYPE_CHECKING:
+    from holdfast._sql.queries import Queries
+    from holdfast.sync import SyncApp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,19 +30,30 @@ class Setup:
     url: str | None = None
     chosen_schema: str | None = None
     json: bool = False
+    flags: dict[str, Resolved] = field(default_factory=dict)
+
+    def setting(self, name: str) -> Resolved:
+        """A setting and where it came from: a flag of this command line, or as `App()` finds it."""
+        if name in self.flags:
+            return self.flags[name]
+        given = {"url": self.url, "schema": self.chosen_schema}.get(name)
+        found = setting(name, given)
+        return replace(found, source=f"--{name}") if given else found
 
     @property
     def schema(self) -> str:
-        return check_schema(self.chosen_schema or "holdfast")
+        return str(self.setting("schema").value)
 
     def database(self) -> Database:
         """The database, found in the same way as `App()` finds it."""
-        return resolve(self.url)
+        found = self.setting("url")
+        return Database(found.value, found.source)
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[SyncApp, Queries]]:
+    def opened(self) -> Iterator[tuple["SyncApp", "Queries"]]:
         """The verbs and queries of this database; its connections are closed afterwards."""
         from holdfast._sql.queries import queries
+        from holdfast.sync import SyncApp
 
         made = SyncApp(queries(self.schema), self.database)
         try:
@@ -63,6 +77,35 @@ def _number(text: str) -> float | str:
         return text
 
 
+def setting_option(name: str, *flags: str, **how: Any) -> Callable[[F], F]:
+    """A flag for a setting: `@setting_option("concurrency", "-c")`.
+
+    The command gets the value of the flag, else of the variable or pyproject.toml, else the default; always checked,
+    and durations in seconds. `setup.setting(name)` also says where it came from.
+    """
+    about = SETTINGS[name]
+    how = {"help": about.about, **how}
+    how["help"] += f"  [{about.variable}; default: {about.default_text}]"
+
+    def chosen(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if ctx.resilient_parsing:
+            return value
+        found = _from_flag(about, ",".join(value) if isinstance(value, tuple) else value)
+        ctx.ensure_object(Setup).flags[name] = found
+        return found.value
+
+    return click.option(*flags, f"--{name.replace('_', '-')}", name, callback=chosen, **how)
+
+
+def _from_flag(about: Setting, text: str | None) -> Resolved:
+    if not text:
+        return setting(about.name)
+    try:
+        return Resolved(about.name, checked(about, text, is_text=True), f"--{about.name.replace('_', '-')}")
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if value and param.name is not None:
         setattr(ctx.ensure_object(Setup), param.name, value)
@@ -76,7 +119,7 @@ def database_options(command: F) -> F:
         metavar="NAME",
         expose_value=False,
         callback=_remember,
-        help="The schema that holds the tables. Default: holdfast.",
+        help="The schema that holds the tables.  [HOLDFAST_SCHEMA; default: holdfast]",
     )(command)
     return click.option(
         "--url",

@@ -5,19 +5,22 @@ out what would move the cursor, change colours or hide something, before it reac
 """
 
 import json
+import os
 import re
 import sys
+import traceback
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-import msgspec
 
 from holdfast._db.config import redact
-from holdfast._db.connection import DriverError
 from holdfast.errors import ConfigError, DatabaseUnreachable, HoldfastError, TaskNotFound
+
+if TYPE_CHECKING:
+    from holdfast._db.connection import DriverError
 
 FAILED, USAGE, NOT_FOUND, UNREACHABLE = 1, 2, 3, 4
 """Exit codes; 0 is success."""
@@ -35,6 +38,7 @@ _COLOURS = {
     "snoozed": "yellow",
     "released": "yellow",
     "unroutable": "yellow",
+    "paused": "yellow",
     "parked": "red",
     "failed": "red",
     "lost": "red",
@@ -46,6 +50,10 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-Z\\^_`-~]"
 )
+
+
+# A group without a command; older versions of click print the help by themselves.
+_NO_ARGUMENTS: tuple[type[Exception], ...] = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
 
 
 class Failure(click.ClickException):
@@ -137,8 +145,8 @@ def coloured(word: str) -> Cell:
 
 def styled(cell: Cell, width: int = 0) -> str:
     text, colour = cell if isinstance(cell, tuple) else (cell, "")
-    padded = text.ljust(width)
-    return click.style(padded, fg=colour) if colour else padded
+    # Padding outside of the colour can be cut off at the end of a line.
+    return (click.style(text, fg=colour) if colour else text) + " " * (width - len(text))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Cell]], indent: str = "") -> None:
@@ -163,7 +171,17 @@ def facts(pairs: Sequence[tuple[str, Cell]], indent: str = "  ") -> None:
 
 def print_json(content: Any) -> None:
     """JSON for programs: ASCII only, so it cannot harm a terminal either."""
+    import msgspec
+
     click.echo(json.dumps(msgspec.to_builtins(content), indent=2))
+
+
+def print_result(result: Any) -> None:
+    """A result on stdout as `x=$(holdfast …)` wants it: a text as it is, anything else as JSON."""
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    is_terminal = sys.stdout.isatty()
+    # click would take escape sequences out of a script's data, believing them to be colours.
+    click.echo(clean(text) if is_terminal else text, color=not is_terminal or None)
 
 
 def note(text: str) -> None:
@@ -185,7 +203,15 @@ def _columns() -> int:
 
 
 def failure_of(error: Exception) -> Failure:
-    """How a command ends by an error that a person can do something about."""
+    """How a command ends by an error that a person can do something about; raises any other."""
+    known = known_failure(error)
+    if known is None:
+        raise error
+    return known
+
+
+def known_failure(error: Exception) -> Failure | None:
+    """The same, or None if this error should not have happened."""
     name = type(error).__name__
     match error:
         case TaskNotFound():
@@ -193,13 +219,17 @@ def failure_of(error: Exception) -> Failure:
         case DatabaseUnreachable():
             return Failure(redact(str(error)), UNREACHABLE, name)
         case ConfigError():
-            return Failure(str(error), USAGE, name)
+            return Failure(redact(str(error)), USAGE, name)
         case HoldfastError():
             return Failure(redact(str(error)), FAILED, name)
-        case DriverError():
-            return Failure(_said_by_database(error), FAILED, "DatabaseError")
-        case _:
-            raise error
+        case OSError():
+            # The machine's fault: a full disk, a file that may not be read.
+            return Failure(redact(str(error) or name), FAILED, name)
+    if "psycopg" not in sys.modules:
+        return None
+    from holdfast._db.connection import DriverError
+
+    return Failure(_said_by_database(error), FAILED, "DatabaseError") if isinstance(error, DriverError) else None
 
 
 def code_of(error: click.ClickException) -> int:
@@ -209,18 +239,47 @@ def code_of(error: click.ClickException) -> int:
 
 def report(error: click.ClickException, *, as_json: bool) -> None:
     """Tells on stderr why a command failed: `error: …`, or one line of JSON."""
+    message = _message(error)
+    if isinstance(error, _NO_ARGUMENTS) and not as_json:
+        note(error.format_message())
+        return
     if as_json:
         cause = error.__cause__
         known = type(cause).__name__ if isinstance(cause, HoldfastError) else type(error).__name__.lstrip("_")
         name = error.name if isinstance(error, Failure) else known
-        note(json.dumps({"error": name, "message": error.format_message()}))
-    elif isinstance(error, click.UsageError):
-        error.show()
-    else:
-        note(click.style("error:", fg="red") + f" {clean(error.format_message())}")
+        note(json.dumps({"error": name, "message": message}))
+        return
+    _print_error(clean(message))
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        note(f"Try '{error.ctx.command_path} --help'.")
 
 
-def _said_by_database(error: DriverError) -> str:
+def report_bug(error: Exception, *, as_json: bool) -> None:
+    """Tells on stderr about an error that nobody expected."""
+    what = f"{type(error).__name__}: {redact(str(error))}"
+    trace = redact("".join(traceback.format_exception(error)))
+    if as_json:
+        note(json.dumps({"error": "Bug", "message": what, "traceback": trace}))
+        return
+    _print_error(f"this is a bug in holdfast: {line(what)}")
+    note("Please report it, with the command, what follows, and what `holdfast config` prints.\n")
+    note(clean(trace).rstrip())
+
+
+def _message(error: click.ClickException) -> str:
+    message = "no command was given" if isinstance(error, _NO_ARGUMENTS) else error.format_message()
+    # click's own begin with a capital letter: `No such option`.
+    is_clicks = type(error).__module__.startswith("click.")
+    return message[:1].lower() + message[1:] if is_clicks else message
+
+
+def _print_error(message: str) -> None:
+    # The context is gone by now, and with it what it knew about colours.
+    colour = False if os.environ.get("NO_COLOR") else None
+    click.echo(click.style("error:", fg="red") + f" {message}", err=True, color=colour)
+
+
+def _said_by_database(error: "DriverError") -> str:
     said = error.diag.message_primary or str(error).strip() or type(error).__name__
     hint = f"\n{error.diag.message_hint}" if error.diag.message_hint else ""
     return redact(f"the database refused this: {said.removeprefix('holdfast: ')}{hint}")

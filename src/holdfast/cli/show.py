@@ -1,12 +1,14 @@
-"""`holdfast show`: one task with its attempts, its error and what people did to it."""
+"""`holdfast show`: one task with its way, its attempts, its error and what people did to it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.fitting import fitted_table
 from holdfast.cli.options import Setup, common_options, pass_setup
 from holdfast.cli.output import (
+    Cell,
     clean,
     coloured,
     error_line,
@@ -15,106 +17,142 @@ from holdfast.cli.output import (
     line,
     moment,
     print_json,
-    table,
     value,
 )
+from holdfast.cli.way import visits, way
 
 if TYPE_CHECKING:
     from holdfast._model.reference import TaskInfo
     from holdfast.insights import AttemptInfo, ChangeInfo
 
+LAST = 20
+"""Attempts that are shown unless all are asked for."""
+
 
 @click.command()
 @click.argument("id")
+@click.option("--all", "everything", is_flag=True, help="Every attempt, with its args and its traceback.")
 @common_options
 @pass_setup
-def show(setup: Setup, /, id: str) -> None:
-    """Show a task: where it stands, its attempts, its error, and who changed it.
+def show(setup: Setup, /, id: str, everything: bool) -> None:
+    """Show a task: where it stands and why, its way, its attempts, its error, and who changed it.
+
+    The ID may be shortened to its first 8 or more characters.
 
     \b
     Example:
       holdfast show 01890a5d-ac96-774b-bcce-b302099a8057
+      holdfast show 01890a5d-ac --all
     """
     from holdfast import insights
+    from holdfast.cli.ids import find_id
 
     with setup.opened() as (app, queries):
-        task = app.info(id)
+        task = app.info(find_id(app, queries, id))
         attempts = app.ask(insights.attempts(queries, task.id))
         changes = app.ask(insights.changes(queries, task.id))
-        workers = {each.id: each.name for each in app.ask(insights.workers(queries, limit=10_000))}
+        why = app.explain(task.id)
+        workers = {each.id: each.name for each in app.ask(insights.workers(queries, limit=1000))}
+    stays = visits(task, attempts)
     if setup.json:
-        print_json({"task": task, "attempts": attempts, "changes": changes})
+        print_json({"task": task, "explain": why, "visits": stays, "attempts": attempts, "changes": changes})
         return
-    _print_task(task)
+    _print_task(task, way(task, stays))
+    click.echo()
+    _print_block(why)
     print_error(task.error)
     if attempts:
         _heading("Attempts")
-        print_attempts(attempts, workers)
+        shown = attempts if everything else attempts[-LAST:]
+        if len(shown) < len(attempts):
+            click.echo(f"  (the last {LAST} of {len(attempts):,}; --all shows all)")
+        print_attempts(shown, workers)
     if changes:
         _heading("Changes")
         for change in changes:
             _print_change(change)
-    if task.phase == "unroutable":
-        click.echo(f"\nNo live worker knows {line(task.kind)}.{line(task.step)} in queue {line(task.queue)}.")
-        click.echo("It waits until one does: holdfast worker APP")
-    if task.state == "parked":
-        click.echo(f"\nIt waits for a person. Repair the cause, then: holdfast retry {task.id}")
+    if everything:
+        for attempt in attempts:
+            _print_attempt(attempt)
 
 
-def _print_task(task: "TaskInfo") -> None:
+def _print_task(task: "TaskInfo", told_way: str) -> None:
     click.echo(f"{click.style('Task', bold=True)} {task.id}")
     facts(
         [
-            ("step", f"{task.kind}.{task.step}"),
-            ("phase", coloured(task.phase)),
-            ("queue", f"{task.queue}, priority {task.priority}"),
+            ("step", line(f"{task.kind}.{task.step}")),
+            ("state", coloured(task.phase)),
+            ("way", told_way),
+            ("queue", f"{line(task.queue)}, priority {task.priority}"),
             ("args", value(task.args)),
             ("result", value(task.result) if task.state == "done" else ""),
-            ("attempt", f"{task.attempt} (at this step: errors {task.errors}, crashes {task.crashes})"),
-            ("moves", str(task.moves)),
+            ("attempt", f"{task.attempt:,} (at this step: errors {task.errors:,}, crashes {task.crashes})"),
+            ("moves", f"{task.moves:,}"),
             ("key", line(task.key or "")),
             ("headers", value(dict(task.headers)) if task.headers else ""),
             ("worker", str(task.worker_id or "") if task.state == "running" else ""),
             ("enqueued", moment(task.created_at)),
-            ("due", moment(task.run_at) if task.finished_at is None and task.state == "ready" else ""),
+            ("due", moment(task.run_at) if task.state == "ready" else ""),
             ("lease until", moment(task.lease_expires_at)),
             ("ended", moment(task.finished_at)),
         ]
     )
 
 
-def print_error(error: Any) -> None:
+def print_error(error: Any, title: str = "Error") -> None:
     """An error with its message, its causes and its traceback."""
     if not isinstance(error, dict):
         return
-    _heading("Error")
-    _print_block(f"{error.get('type')}: {error.get('message')}", fg="red")
-    causes = error.get("causes")
-    for cause in causes if isinstance(causes, list) else []:
-        if isinstance(cause, dict):
-            _print_block(f"caused by {cause.get('type')}: {cause.get('message')}")
-    traces = [error, *causes] if isinstance(causes, list) else [error]
-    for trace in traces:
-        if isinstance(trace, dict) and trace.get("traceback"):
+    _heading(title)
+    _print_block(_said(error), fg="red")
+    causes = [each for each in error.get("causes") or () if isinstance(each, dict)] if _has_causes(error) else []
+    for cause in causes:
+        _print_block(f"caused by {_said(cause)}")
+    for trace in (error, *causes):
+        if trace.get("traceback"):
             click.echo()
             _print_block(str(trace["traceback"]).rstrip(), dim=True)
 
 
+def _has_causes(error: dict[str, Any]) -> bool:
+    return isinstance(error.get("causes"), list)
+
+
+def _said(error: dict[str, Any]) -> str:
+    return ": ".join(str(error[part]) for part in ("type", "message") if error.get(part)) or value(error)
+
+
 def print_attempts(attempts: "Sequence[AttemptInfo]", workers: dict[Any, str]) -> None:
     """A table of attempts."""
-    rows = [
-        (
-            str(each.attempt),
-            each.step,
+    rows: list[list[Cell]] = [
+        [
+            f"{each.attempt:,}",
+            line(each.step),
             coloured(each.outcome or "running"),
             line(workers.get(each.worker_id, str(each.worker_id or "")), 40),
             f"{each.claimed_at.astimezone():%m-%d %H:%M:%S}" if each.claimed_at else "",
             lasted(each.claimed_at, each.finished_at),
             error_line(each.error),
-        )
+        ]
         for each in attempts
     ]
-    table(("NO", "STEP", "OUTCOME", "WORKER", "BEGAN", "TOOK", "ERROR"), rows, "  ")
+    headings = ("NO", "STEP", "OUTCOME", "WORKER", "BEGAN", "TOOK", "ERROR")
+    fitted_table(headings, rows, spare=("WORKER", "TOOK"), indent="  ")
+
+
+def _print_attempt(attempt: "AttemptInfo") -> None:
+    """An attempt in full."""
+    outcome = attempt.outcome or "running"
+    _heading(f"Attempt {attempt.attempt:,}: {line(attempt.step)}, {outcome}")
+    facts(
+        [
+            ("args", value(attempt.args)),
+            ("worker", str(attempt.worker_id or "")),
+            ("began", moment(attempt.claimed_at)),
+            ("ended", moment(attempt.finished_at)),
+        ]
+    )
+    print_error(attempt.error, f"Error of attempt {attempt.attempt:,}")
 
 
 def _print_change(change: "ChangeInfo") -> None:
@@ -124,6 +162,14 @@ def _print_change(change: "ChangeInfo") -> None:
     new = change.new if isinstance(change.new, dict) else {}
     for name in new:
         click.echo(f"    {line(name)}: {value(old.get(name))} → {value(new[name])}")
+    before = {name: each for name, each in old.items() if name not in new and each is not None}
+    if before:
+        click.echo("    before: " + ", ".join(f"{line(name)} {_briefly(each)}" for name, each in before.items()))
+
+
+def _briefly(content: Any) -> str:
+    """A value of a change: an error in a line, a name as it is, all else as JSON."""
+    return error_line(content) or (line(content) if isinstance(content, str) else value(content, 200))
 
 
 def _print_block(text: str, **style: Any) -> None:

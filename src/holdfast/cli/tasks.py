@@ -1,75 +1,134 @@
-"""`holdfast tasks`, `retry`, `cancel` and `discard`."""
+"""`holdfast tasks`, `parked` and `wait`: which tasks there are, and how they end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast._sql.queries import Queries
-from holdfast.cli.options import Setup, common_options, json_object, pass_setup
-from holdfast.cli.output import Failure, coloured, error_line, failure_of, print_json, relative, report, table
-from holdfast.errors import ConfigError, TaskNotFound, WrongState
+from holdfast.cli.filters import (
+    COUNTED,
+    FilterCommand,
+    amount,
+    command_line,
+    filter_of,
+    filter_words,
+)
+from holdfast.cli.fitting import fitted_table
+from holdfast.cli.options import Setup, common_options, duration, pass_setup
+from holdfast.cli.output import (
+    FAILED,
+    Cell,
+    coloured,
+    error_line,
+    failure_of,
+    line,
+    note,
+    print_json,
+    print_result,
+    relative,
+    report,
+    value,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from holdfast._model.filter import Filter
+    from holdfast._model.overview import ParkedGroup
     from holdfast._model.reference import TaskInfo
-    from holdfast._sql.query import Query
+    from holdfast._sql.queries import Queries
+    from holdfast.sync import SyncApp
 
-STATES = ("ready", "running", "waiting", "parked", "done", "cancelled", "expired", "discarded")
-PHASES = ("scheduled", "retrying", "due", "unroutable")
-"""What a ready task may be seen as."""
+PAGE = 20
 
 
 # --- tasks
 
 
-@click.command("tasks")
-@click.option("--state", type=click.Choice([*STATES, *PHASES]), metavar="STATE", help=f"{', '.join(STATES + PHASES)}.")
-@click.option("--kind", help="Only this kind.")
-@click.option("--queue", help="Only this queue.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many.")
+@click.command("tasks", cls=FilterCommand)
+@filter_words
+@click.option("--state", help="Short for state:…")
+@click.option("--kind", help="Short for kind:…")
+@click.option("--queue", help="Short for queue:…")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=PAGE, show_default=True, help="At most so many.")
+@click.option("--below", metavar="ID", help="The next page: only tasks older than this one.")
+@click.option("--count", "only_count", is_flag=True, help="Print only how many there are.")
 @common_options
 @pass_setup
-def list_tasks(setup: Setup, /, state: str | None, kind: str | None, queue: str | None, limit: int) -> None:
+def list_tasks(
+    setup: Setup, /, words: Sequence[str], limit: int, below: str | None, only_count: bool, **short: str | None
+) -> None:
     """List tasks, the newest first.
 
     \b
     Example:
-      holdfast tasks --state parked
-      holdfast tasks --kind greeter --limit 100 --json
+      holdfast tasks state:parked
+      holdfast tasks kind:greeter args.filename:name.txt since:1d
+      holdfast tasks 'state:done,cancelled -queue:mail' --limit 100 --json
+      holdfast tasks state:due --count
     """
     from holdfast import insights
+    from holdfast.cli.ids import find_id
 
+    chosen = filter_of(words)
+    for field, given in short.items():
+        chosen = chosen if given is None else chosen.with_term(field, *given.split(","))
     with setup.opened() as (app, queries):
-        found = app.ask(insights.tasks(queries, state=state, kind=kind, queue=queue, limit=limit))
+        if only_count:
+            _print_count(setup, app.ask(insights.count(queries, chosen, limit=COUNTED)))
+            return
+        start = None if below is None else find_id(app, queries, below)
+        found = app.ask(insights.tasks(queries, chosen, limit=limit + 1, below=start))
+        page, more = found[:limit], len(found) > limit
+        number = app.ask(insights.count(queries, chosen, limit=COUNTED)) if more or setup.json else len(page)
+    last = page[-1].id if more else None
     if setup.json:
-        print_json(found)
-    elif found:
-        print_tasks(found)
-        if len(found) == limit:
-            click.echo(f"(the newest {limit}; --limit shows more)", err=True)
+        print_json({"tasks": page, "next": last, **_counted(number)})
+        return
+    if page:
+        print_tasks(page)
     else:
-        click.echo("no tasks.", err=True)
+        note("no more tasks." if below else "no tasks." if not chosen else f"no task matches {line(chosen)}")
+    if last is not None:
+        note(f"({len(page):,} of {amount(number)}; the next: {_next_page(setup, chosen, last, limit)})")
+
+
+def _next_page(setup: Setup, chosen: "Filter", last: "UUID", limit: int) -> str:
+    words = [str(term) for term in chosen.terms]
+    return command_line(
+        setup, "tasks", *words, *(["--limit", str(limit)] if limit != PAGE else []), "--below", str(last)
+    )
+
+
+def _print_count(setup: Setup, number: int) -> None:
+    if setup.json:
+        print_json(_counted(number))
+    else:
+        click.echo(amount(number))
+
+
+def _counted(number: int) -> dict[str, Any]:
+    return {"count": min(number, COUNTED), "count_is_exact": number <= COUNTED}
 
 
 def print_tasks(tasks: "Sequence[TaskInfo]", indent: str = "") -> None:
     """A table of tasks."""
-    rows = [
-        (
+    rows: list[list[Cell]] = [
+        [
             str(task.id),
-            f"{task.kind}.{task.step}",
+            line(f"{task.kind}.{task.step}"),
             coloured(task.phase),
-            task.queue,
+            line(task.queue),
             str(task.attempt),
             str(task.errors),
             relative(_when(task)),
             error_line(task.error),
-        )
+        ]
         for task in tasks
     ]
-    table(("ID", "TASK", "PHASE", "QUEUE", "ATTEMPT", "ERRORS", "WHEN", "ERROR"), rows, indent)
+    headings = ("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "ERRORS", "WHEN", "ERROR")
+    fitted_table(headings, rows, spare=("ATTEMPT", "ERRORS", "QUEUE", "WHEN"), indent=indent)
 
 
 def _when(task: "TaskInfo") -> datetime | None:
@@ -79,119 +138,125 @@ def _when(task: "TaskInfo") -> datetime | None:
     return task.claimed_at if task.state in ("running", "parked") else task.run_at
 
 
-# --- verbs
+# --- parked
 
 
-def _ids(command: Any) -> Any:
-    return click.argument("ids", nargs=-1, required=True, metavar="ID...")(command)
-
-
-def _why(command: Any) -> Any:
-    return click.option("--why", help="The reason; it is kept with the task.")(command)
-
-
-@click.command()
-@_ids
-@click.option("--args", "args_text", metavar="JSON", help="Repaired args, in place of the old ones.")
-@click.option("--step", help="Go on at another step of its kind.")
-@_why
-@click.option("--expected-attempt", type=int, metavar="N", help="Refuse if it is at another attempt by now.")
+@click.command(cls=FilterCommand)
+@filter_words
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many groups.")
 @common_options
 @pass_setup
-def retry(
-    setup: Setup,
-    /,
-    ids: Sequence[str],
-    args_text: str | None,
-    step: str | None,
-    why: str | None,
-    expected_attempt: int | None,
-) -> None:
-    """Resume parked tasks where they stand, with a fresh budget.
-
-    A task that is not parked but waits for its next attempt is due at once.
+def parked(setup: Setup, /, words: Sequence[str], limit: int) -> None:
+    """Show what waits for a person: parked tasks, grouped by kind, step and exception.
 
     \b
     Example:
-      holdfast retry 01890a5d-ac96-774b-bcce-b302099a8057
-      holdfast retry 01890a5d-ac96-774b-bcce-b302099a8057 --args '{"filename": "other.txt"}' --why "wrong file"
+      holdfast parked
+      holdfast parked kind:greeter since:1d
     """
-    from holdfast._model.names import check_step
-
-    bag = {
-        "args": None if args_text is None else json_object(args_text, "--args"),
-        "step": None if step is None else check_step(step),
-        "why": why,
-        "expected_attempt": expected_attempt,
-    }
-    _each(setup, ids, Queries.retry, bag)
-
-
-@click.command()
-@_ids
-@_why
-@common_options
-@pass_setup
-def cancel(setup: Setup, /, ids: Sequence[str], why: str | None) -> None:
-    """Cancel tasks.
-
-    One that is not running ends at once. A running one is told, and never retried. Exit code 1 if it had already ended.
-
-    \b
-    Example:
-      holdfast cancel 01890a5d-ac96-774b-bcce-b302099a8057 --why "ordered twice"
-    """
-    _each(setup, ids, Queries.cancel_task, {"why": why})
-
-
-@click.command()
-@_ids
-@_why
-@common_options
-@pass_setup
-def discard(setup: Setup, /, ids: Sequence[str], why: str | None) -> None:
-    """Give parked tasks up: they are archived as discarded.
-
-    \b
-    Example:
-      holdfast discard 01890a5d-ac96-774b-bcce-b302099a8057 --why "obsolete"
-    """
-    _each(setup, ids, Queries.discard, {"why": why})
-
-
-def _each(
-    setup: Setup, ids: Sequence[str], verb: Callable[[Queries, "UUID", bytes], "Query[str]"], bag: dict[str, Any]
-) -> None:
-    """Does something to each task. What cannot be done is told, and the rest is done all the same."""
     from holdfast import insights
-    from holdfast._db.connection import as_uuid
 
-    options = insights.options_bag(by=_me(), **bag)
-    answers: list[dict[str, Any]] = []
-    failed: Failure | None = None
+    chosen = filter_of(words)
     with setup.opened() as (app, queries):
-        for id in ids:
-            try:
-                state = app.ask(verb(queries, as_uuid(id), options))
-            except (TaskNotFound, WrongState) as error:
-                failure = failure_of(error)
-                failed = failed or failure
-                report(failure, as_json=setup.json)
-            else:
-                answers.append({"id": id, "state": state})
-                if not setup.json:
-                    click.echo(f"{id} is {state}.")
+        groups = app.ask(insights.parked_groups(queries, chosen, limit=limit + 1))
+    shown, more = groups[:limit], len(groups) > limit
+    if setup.json:
+        print_json({"groups": shown, "more": more})
+        return
+    if not shown:
+        click.echo("nothing is parked." if not chosen else f"nothing that matches {line(chosen)} is parked.")
+        return
+    print_groups(shown)
+    if more:
+        note(f"(the {limit:,} largest groups; --limit shows more)")
+    first = shown[0]
+    click.echo(f"\nOne of them:  {command_line(setup, 'show', str(first.example))}")
+    click.echo("When the cause is repaired, all of a group go on:")
+    for group in shown[:3]:
+        click.echo(f"  {command_line(setup, 'retry', '--where', str(group_filter(chosen, group)))}")
+
+
+def print_groups(groups: "Sequence[ParkedGroup]", indent: str = "") -> None:
+    """A table of groups of parked tasks."""
+    rows: list[list[Cell]] = [
+        [
+            amount(group.count),
+            line(f"{group.kind}.{group.step}"),
+            (line(group.error_type or ""), "red"),
+            relative(group.newest),
+            line(group.message or ""),
+        ]
+        for group in groups
+    ]
+    fitted_table(("COUNT", "TASK", "ERROR", "NEWEST", "MESSAGE"), rows, spare=("NEWEST",), indent=indent)
+
+
+def group_filter(chosen: "Filter", group: "ParkedGroup") -> "Filter":
+    """The filter that a group of parked tasks is described by."""
+    made = chosen if chosen.names("state") else chosen.with_term("state", "parked")
+    made = made.with_term("kind", group.kind).with_term("step", group.step)
+    return made.with_term("error", group.error_type) if group.error_type else made
+
+
+# --- wait
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--timeout", type=duration, help="Give up after this time.  [default: never]")
+@common_options
+@pass_setup
+def wait(setup: Setup, /, ids: Sequence[str], timeout: float | None) -> None:
+    """Wait until tasks have ended, and print their results.
+
+    The result of one task is printed as it is if it is a text, else as JSON; those of several with their ids. Exit
+    code 1 if one is parked, cancelled, expired or discarded, or if time is up; the others are waited for all the same.
+    An ID may be shortened to its first 8 or more characters.
+
+    \b
+    Example:
+      holdfast wait 01890a5d-ac96-774b-bcce-b302099a8057
+      holdfast wait $(holdfast enqueue report) --timeout 10m
+    """
+    from holdfast.cli.ids import find_id
+
+    with setup.opened() as (app, queries):
+        found = list(dict.fromkeys(find_id(app, queries, id) for id in ids))
+        for id in found:
+            app.info(id)
+        failed = _wait_for(setup, app, queries, found, timeout)
+    if failed:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _wait_for(setup: Setup, app: "SyncApp", queries: "Queries", ids: "Sequence[UUID]", timeout: float | None) -> bool:
+    """Waits for all of them and tells each as soon as it has ended, in order. Whether one has no result to give."""
+    import time
+
+    from holdfast.cli.waiting import follow, why_no_result
+
+    until = None if timeout is None else time.monotonic() + timeout
+    answers: list[dict[str, Any]] = []
+    failed = False
+    for number, id in enumerate(ids, 1):
+        left = None if until is None else max(0.0, until - time.monotonic())
+        label = f"[{number} of {len(ids)}] " if len(ids) > 1 else ""
+        task = follow(app, queries, id, left, quiet=setup.json, label=label)
+        trouble = why_no_result(app, task, timeout)
+        answers.append({"id": id, "state": task.state, "result": task.result, "error": task.error})
+        if trouble is not None:
+            failed = True
+            report(failure_of(trouble), as_json=setup.json)
+        elif not setup.json:
+            _print_result(task, with_id=len(ids) > 1)
     if setup.json:
         print_json(answers)
-    if failed is not None:
-        raise click.exceptions.Exit(failed.code)
+    return failed
 
 
-def _me() -> str:
-    """Who sits at this terminal: an embedded server knows everybody as the same user."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        raise ConfigError("this process has no user name: set the environment variable USER") from None
+def _print_result(task: "TaskInfo", *, with_id: bool) -> None:
+    """For `x=$(holdfast wait ID)`: the result alone. Of several tasks, a line each."""
+    if with_id:
+        click.echo(f"{task.id}  {value(task.result, limit=1_000_000)}")
+    elif task.result is not None:
+        print_result(task.result)

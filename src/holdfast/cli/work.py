@@ -5,14 +5,14 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 import click
 
-from holdfast.cli.options import Setup, common_options, duration, pass_setup
+from holdfast.cli.options import Setup, common_options, duration, pass_setup, setting_option
 from holdfast.cli.output import FAILED, NOT_FOUND, Failure, line, note, print_json
 
 if TYPE_CHECKING:
@@ -28,36 +28,26 @@ SILENT = 60.0
 
 @click.command()
 @click.argument("app", required=False)
-@click.option(
-    "-q", "--queues", multiple=True, metavar="NAMES", help="Queues to serve: mail,default.  [default: default]"
-)
-@click.option("-c", "--concurrency", type=int, default=10, show_default=True, help="Steps at once.")
-@click.option("--lease", type=duration, default="30s", show_default=True, help="Others take over after this silence.")
-@click.option(
-    "--beat", type=duration, help="How often leases are renewed.  [default: a third of the lease, 10s at most]"
-)
-@click.option("--poll", type=duration, default="1s", show_default=True, help="Look for tasks this often in any case.")
-@click.option("--reap", type=duration, default="5s", show_default=True, help="Look for lost workers this often.")
-@click.option("--grace", type=duration, default="30s", show_default=True, help="Time for steps to end when stopping.")
+@setting_option("queues", "-q", multiple=True, metavar="NAMES", help="Queues to serve: mail,default.")
+@setting_option("concurrency", "-c", metavar="NUMBER")
+@setting_option("lease", metavar="DURATION")
+@setting_option("beat", metavar="DURATION")
+@setting_option("poll", metavar="DURATION")
+@setting_option("reap", metavar="DURATION")
+@setting_option("grace", metavar="DURATION")
 @click.option("--name", default="", help="A label for people.  [default: host:pid]")
 @click.option("--drain", is_flag=True, help="Stop when nothing is due any more.")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-    default="info",
-    show_default=True,
-)
-@click.option("--log-format", type=click.Choice(["pretty", "json"]), help="json also by --json.  [default: pretty]")
+@setting_option("log_level", metavar="LEVEL", help="What it writes: debug, info, warning or error.")
+@setting_option("log_format", metavar="FORMAT", help="How it writes it: pretty or json; json also by --json.")
 @common_options
 @pass_setup
 def worker(
     setup: Setup,
     /,
     app: str | None,
-    queues: Sequence[str],
     drain: bool,
     log_level: str,
-    log_format: str | None,
+    log_format: str,
     **settings: Any,
 ) -> None:
     """Run the tasks of APP.
@@ -68,6 +58,8 @@ def worker(
     SIGTERM and Ctrl-C stop it gracefully: running steps may end within the grace time, the rest is given back. A
     second signal stops it at once. Exit codes: 0 stopped, 1 failed, 4 the database cannot be reached.
 
+    It never starts a server: `holdfast dev` does, for development.
+
     \b
     Example:
       holdfast worker shop.app -q mail,default -c 20
@@ -77,26 +69,48 @@ def worker(
     from holdfast.cli.load import load_app
     from holdfast.cli.logs import configure
 
-    settings["queues"] = ",".join(queues) or "default"
     chosen = WorkerSettings.of(**settings)  # says now what is wrong with them
-    configure(log_level, log_format or ("json" if setup.json else "pretty"))
+    as_json = setup.json and setup.setting("log_format").is_default
+    configure(log_level, "json" if as_json else log_format)
     loaded = load_app(app, url=setup.url, schema=setup.chosen_schema)
     loaded.database  # noqa: B018 - says now if there is none
     _tell_start(loaded, chosen.queues)
+    run_worker(lambda: loaded.make_worker(**settings), dict.fromkeys(_SIGNALS, _on_signal), drain=drain)
+    log.info("stopped")
+
+
+OnSignal: TypeAlias = "Callable[[Worker, asyncio.Task[None], signal.Signals], None]"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_worker(
+    make: Callable[[], "Worker"],
+    on_signals: Mapping[signal.Signals, OnSignal],
+    *,
+    drain: bool = False,
+    begun: "Callable[[Worker, asyncio.Task[None]], None] | None" = None,
+) -> None:
+    """Runs a worker in a loop of its own until it ends, or until one of these signals ends it."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(lambda: loaded.make_worker(**settings), drain))
+        runner.run(_serve(make, on_signals, drain, begun))
 
 
-async def _serve(make: Callable[[], "Worker"], drain: bool) -> None:
-    """Runs a worker until it ends or a signal ends it."""
+async def _serve(
+    make: Callable[[], "Worker"],
+    on_signals: Mapping[signal.Signals, OnSignal],
+    drain: bool,
+    begun: "Callable[[Worker, asyncio.Task[None]], None] | None",
+) -> None:
     from holdfast.errors import ConfigError
 
     made = make()
     running = asyncio.create_task(made.run(until_idle=drain), name="holdfast worker")
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
+    for each, react in on_signals.items():
         with suppress(NotImplementedError):  # Windows
-            loop.add_signal_handler(each, _on_signal, made, running, each)
+            loop.add_signal_handler(each, react, made, running, each)
+    if begun is not None:
+        begun(made, running)
     try:
         await running
     except asyncio.CancelledError:
@@ -104,37 +118,42 @@ async def _serve(make: Callable[[], "Worker"], drain: bool) -> None:
             raise
     except ConfigError as error:
         raise Failure(str(error), FAILED, type(error).__name__) from None
-    log.info("stopped")
 
 
-def _on_signal(made: "Worker", running: "asyncio.Task[None]", number: signal.Signals) -> None:
+def stop_worker(made: "Worker", running: "asyncio.Task[None]") -> bool:
+    """Asks a worker to stop, at once if it was asked before. False if it had not begun: then it just ends."""
     if not made.started.is_set():
         # It still waits for the database or opens resources: there is nothing to finish.
         running.cancel()
+        return False
+    made.stop()
+    return True
+
+
+def _on_signal(made: "Worker", running: "asyncio.Task[None]", number: signal.Signals) -> None:
+    was_stopping, held = made.stopping, len(made.roster.held)
+    if not stop_worker(made, running):
         return
-    held = len(made.roster.held)
     tasks = "1 task" if held == 1 else f"{held} tasks"
-    if made.stopping:
+    if was_stopping:
         log.info("%s: stopping at once; what runs is given back (%s)", number.name, tasks)
-    else:
+    elif held:
         log.info(
             "%s: stopping; what runs may end within the grace time (%s). Once more stops at once", number.name, tasks
         )
-    made.stop()
+    else:
+        log.info("%s: stopping; nothing runs", number.name)
 
 
 def _tell_start(app: "App", queues: Sequence[str]) -> None:
-    from holdfast._db.config import redact
+    from holdfast.cli.introduce import database_in_short, start_warnings, steps_in_short
 
-    known = sorted({f"{step.kind}.{step.name}" for step in app._steps.values()})
-    log.info("database %s (%s), schema %s", redact(app.database.url), app.database.source, app.schema)
-    if not known:
-        log.warning("this App declares no tasks: did you name its modules, App(modules=[…])?")
-    else:
-        log.info("%s steps: %s", len(known), ", ".join(known))
-    elsewhere = sorted({(step.queue, step.kind) for step in app._steps.values() if step.queue not in queues})
-    for queue, kind in elsewhere:
-        log.warning("%s goes to the queue %s, which this worker does not serve: add -q %s", kind, queue, queue)
+    schema = "" if app.schema == "holdfast" else f", schema {app.schema}"
+    log.info("database: %s%s", database_in_short(app.database), schema)
+    if app._steps:
+        log.info("%s", steps_in_short(app))
+    for warning in start_warnings(app, queues):
+        log.warning("%s", warning)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

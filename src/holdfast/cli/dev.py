@@ -1,0 +1,299 @@
+"""`holdfast dev`: a database, a worker, and a new worker whenever a file is saved.
+
+This process watches and tells; the App is loaded by a worker in a process of its own, so that new code never meets
+old code, and code that cannot be loaded ends only that process. See `dev_worker` for what the two say to each other.
+"""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.options import Setup, common_options, duration, pass_setup
+from holdfast.cli.output import USAGE
+
+if TYPE_CHECKING:
+    from holdfast._db.config import Database
+    from holdfast.cli.dev_child import Child
+    from holdfast.cli.dev_worker import Loaded, Order
+
+LONGEST_PAUSE = 30.0
+"""Seconds between two starts of a worker that crashes again and again."""
+STABLE = 60.0
+"""Seconds after which a crash is not counted together with those before."""
+SERVER_LOOK = 2.0
+"""Seconds between two looks whether the embedded server still runs."""
+
+
+@click.command()
+@click.argument("app", required=False)
+@click.option(
+    "-q", "--queues", multiple=True, metavar="NAMES", help="Queues to serve.  [default: all that APP declares]"
+)
+@click.option("-c", "--concurrency", type=click.IntRange(min=1), metavar="NUMBER", help="Steps at once.  [default: 10]")
+@click.option(
+    "--grace",
+    type=duration,
+    default="5s",
+    show_default=True,
+    metavar="DURATION",
+    help="Time for steps to end when it reloads or ends.",
+)
+@click.option("--no-reload", is_flag=True, help="Do not watch files.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+    help="What the worker writes.  [default: info]",
+)
+@common_options
+@pass_setup
+def dev(
+    setup: Setup,
+    /,
+    app: str | None,
+    queues: Sequence[str],
+    concurrency: int | None,
+    grace: float,
+    no_reload: bool,
+    log_level: str | None,
+) -> None:
+    """Run the tasks of APP while you write them.
+
+    It starts the embedded server of this project unless a database is named, makes the tables, and runs a worker
+    that shows what happens. When a .py file or pyproject.toml of the project is saved, steps in flight may end within
+    the grace time, or are given back uncharged, and a worker with the new code takes over. Ctrl-C ends everything;
+    a second one ends it at once.
+
+    APP is named as for `holdfast worker`. Exit codes: 0 ended, 1 failed, 2 no such APP, 4 the database cannot be
+    reached.
+
+    \b
+    Example:
+      holdfast dev hello.py
+      holdfast dev shop.app -q mail,default --url postgresql://localhost/shop
+    """
+    settings = {"queues": ",".join(queues) or None, "concurrency": concurrency, "grace": grace}
+    order: Order = {
+        "app": app,
+        "url": setup.url,
+        "schema": setup.chosen_schema,
+        "settings": {name: each for name, each in settings.items() if each is not None},
+        "log_level": log_level,
+        "json": setup.json,
+    }
+
+    async def live() -> int:
+        return await Dev(order, grace, reload=not no_reload).run()
+
+    code = asyncio.run(live())
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+class Dev:
+    """One `holdfast dev`, from its start to Ctrl-C."""
+
+    def __init__(self, order: "Order", grace: float, *, reload: bool) -> None:
+        from holdfast.cli.dev_talk import Talk
+        from holdfast.cli.reload import Watcher, watched_folder
+        from holdfast.cli.servers import OwnServer
+
+        self._order = order
+        self._grace = grace
+        self._watcher = Watcher(watched_folder(order["app"])) if reload else None
+        self._talk = Talk(as_json=order["json"], watched=self._watcher.folder if self._watcher else None)
+        self._server = OwnServer()
+        self._ending, self._at_once, self._saved = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._files: set[Path] = set()
+        self._migrated: set[tuple[str, str]] = set()
+        self._was_ready = self._was_saved = False
+        self._child: Child | None = None
+        self._crashes = 0
+        self._watching: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Lives until a signal, or an error that no save can repair; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._watching = loop.create_task(self._watch())
+        try:
+            return await self._lives()
+        finally:
+            for helper in (self._watching, self._keeping):
+                if helper is not None:
+                    helper.cancel()
+                    await asyncio.wait([helper])
+            await self._end_child()
+            if await asyncio.to_thread(self._server.stop):
+                self._talk.server_stopped()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if not self._ending.is_set():
+            self._ending.set()
+            self._talk.ending()
+        elif number != signal.SIGHUP:
+            self._at_once.set()
+
+    async def _watch(self) -> None:
+        while self._watcher is not None:
+            self._files |= await self._watcher.next_changes()
+            self._saved.set()
+
+    # --- one worker after the other
+
+    async def _lives(self) -> int:
+        from holdfast.cli.dev_child import Child
+
+        while True:
+            started = self._server.started
+            self._child = await Child.start(self._order, str(started.folder) if started else None)
+            await self._attend(self._child)
+            if self._child.ended.done() and not self._is_interrupted:
+                code = await self._after_end(self._child)
+                if code is not None:
+                    return code
+            if self._ending.is_set():
+                return 0
+            await self._make_way()
+
+    async def _attend(self, child: "Child") -> None:
+        """From the start of a worker until it has ended, or until there is a reason to end it."""
+        await self._until(child.loaded, child.ended)
+        if self._is_interrupted or not child.loaded.done():
+            return
+        loaded = child.loaded.result()
+        try:
+            database = await self._prepared(loaded)
+        except Exception as error:
+            if not self._was_ready:
+                raise
+            self._talk.failed(error)
+            await child.stop(0, self._at_once)
+            return
+        if database is None:
+            return
+        self._talk.loaded(self._order["app"], loaded, database)
+        child.tell(go=database.url)
+        await self._until(child.started, child.ended)
+        if child.started.done():
+            self._talk.started(round(child.started.result(), 3), again=self._was_ready)
+            self._was_ready = True
+        if not self._is_interrupted:
+            await self._until(child.ended)
+
+    async def _after_end(self, child: "Child") -> int | None:
+        """A worker ended by itself: waits for a reason to start another; the exit code if there will be none."""
+        code = child.ended.result()
+        if child.started.done() and code:
+            self._crashes = 1 if child.age > STABLE else self._crashes + 1
+            pause = min(LONGEST_PAUSE, 2.0 ** (self._crashes - 1))
+            self._talk.crashed(child, pause)
+            await self._until(limit=pause)
+            return None
+        if child.started.done():
+            self._talk.stopped()
+        elif code != USAGE or self._was_saved:
+            self._talk.not_started(code)
+        else:
+            return USAGE
+        if self._watcher is None:
+            return code
+        await self._until()
+        return None
+
+    async def _make_way(self) -> None:
+        """Ends the worker for another one with the code that was saved."""
+        from holdfast.cli.reload import forget_bytecode
+
+        self._saved.clear()
+        files, self._files = self._files, set()
+        if files and self._watcher is not None:
+            self._crashes, self._was_saved = 0, True
+            self._talk.reloading(files)
+        await self._end_child()
+        forget_bytecode(files)
+
+    async def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is None or child.ended.done():
+            return
+        child.stopping.add_done_callback(lambda heard: self._talk.waits_for(heard.result(), self._grace))
+        if not await child.stop(self._grace, self._at_once):
+            self._talk.killed()
+
+    @property
+    def _is_interrupted(self) -> bool:
+        return self._ending.is_set() or self._saved.is_set()
+
+    async def _until(self, *futures: "asyncio.Future[Any]", limit: float | None = None) -> None:
+        """Waits for one of these, for a save, for the end, or for a limited time."""
+        others = [asyncio.ensure_future(each.wait()) for each in (self._ending, self._saved)]
+        try:
+            await asyncio.wait([*futures, *others], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in others:
+                each.cancel()
+
+    # --- the database
+
+    async def _prepared(self, loaded: "Loaded") -> "Database | None":
+        """The database with its tables; None if the end came first."""
+        preparing = asyncio.ensure_future(self._prepare(loaded))
+        ending = asyncio.ensure_future(self._ending.wait())
+        await asyncio.wait([preparing, ending], return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if preparing.done():
+            return preparing.result()
+        preparing.cancel()
+        with suppress(asyncio.CancelledError):
+            await preparing
+        return None
+
+    async def _prepare(self, loaded: "Loaded") -> "Database":
+        from holdfast._db.config import Database, embedded_url
+
+        url = loaded["url"]
+        if url is None:
+            url = await self._start_server()
+        await self._migrate(url, loaded["schema"])
+        if url == embedded_url() and self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep_server(loaded["schema"]))
+        return Database(url, "--url" if self._order["url"] else loaded["source"])
+
+    async def _start_server(self) -> str:
+        server = await asyncio.to_thread(self._server.start)
+        if self._server.started is not None and self._child is not None:
+            self._child.tell(server=str(server.folder))
+        return server.url()
+
+    async def _migrate(self, url: str, schema: str) -> None:
+        from holdfast._db.migrate import migrate
+
+        if (url, schema) not in self._migrated:
+            applied = await migrate(url, schema)
+            self._migrated.add((url, schema))
+            if applied:
+                self._talk.migrated(applied)
+
+    async def _keep_server(self, schema: str) -> None:
+        """Starts the embedded server again if somebody has ended it, perhaps another `dev` that had started it."""
+        from holdfast import embedded
+
+        while True:
+            await asyncio.sleep(SERVER_LOOK)
+            if await asyncio.to_thread(embedded.find) is not None:
+                continue
+            try:
+                url = await self._start_server()
+                self._migrated.clear()
+                await self._migrate(url, schema)
+            except Exception as error:
+                self._talk.failed(error)
+                return
+            self._talk.server_again()

@@ -1,0 +1,192 @@
+"""`holdfast enqueue`: made for scripts, and it says at once what is likely to be a slip."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast._db.connection import connect_sync
+
+from .conftest import Cli, Process
+from .terminal import Terminal
+
+APP = """
+from dataclasses import dataclass
+from typing import Any
+from holdfast import App, Done
+
+app = App()
+
+@app.task
+async def echo(value: Any) -> Any:
+    return value
+
+@app.task
+async def nothing() -> None: ...
+
+greeter = app.kind("greeter", result=str)
+
+@greeter.step
+@dataclass
+class ReadName:
+    name: str
+    def run(self) -> "SayHello":
+        return SayHello(self.name)
+
+@greeter.step
+@dataclass
+class SayHello:
+    name: str
+    def run(self) -> Done[str]:
+        if not self.name:
+            raise ValueError("no name")
+        return Done(f"Hello, {self.name}")
+"""
+
+
+@pytest.fixture
+def worker(cli: Cli, start: Callable[..., Process], project: Path) -> Iterator[Process]:
+    (project / "shop.py").write_text(APP)
+    process = start("worker", "shop.py", url=cli.url)
+    process.says("serves default")
+    yield process
+
+
+def declare(cli: Cli) -> None:
+    """As a worker does at its start."""
+    with connect_sync(cli.url) as connection:
+        connection.execute(
+            b"""insert into holdfast.kind (name, queue, priority, first, graph) values
+            ('send_receipt', 'default', 0, 'main', '{"main": []}'),
+            ('greeter', 'default', 0, null, '{"ReadName": ["SayHello"], "SayHello": []}')"""
+        )
+
+
+@pytest.mark.usefixtures("worker")
+def test_only_the_result_goes_to_stdout(cli: Cli) -> None:
+    waited = cli("enqueue", "greeter.ReadName", "name=Ada", "--wait")
+    assert waited.stdout == "Hello, Ada\n"
+    id = waited.stderr.strip()
+    assert cli.show(id)["task"]["result"] == "Hello, Ada"
+    for given, printed in (
+        ('{"value": {"a": [1, "ü"]}}', '{"a": [1, "ü"]}\n'),
+        ("value:=42", "42\n"),
+        ("value:=false", "false\n"),
+        ("value=two\nlines\x1b[2J", "two\nlines\x1b[2J\n"),
+        ("value:=null", ""),
+    ):
+        assert cli("enqueue", "echo", given, "--wait").stdout == printed
+    assert cli("enqueue", "nothing", "--wait").stdout == ""
+    told = cli("enqueue", "greeter.ReadName", "name=", "--wait", code=1)
+    assert told.stdout == ""
+    assert "is parked: ValueError: no name" in told.stderr
+
+
+@pytest.mark.usefixtures("worker")
+def test_json_tells_all(cli: Cli) -> None:
+    done = cli("enqueue", "greeter.ReadName", "name=Ada", "--wait", "--json")
+    told = json.loads(done.stdout)
+    assert told == {"id": told["id"], "created": True, "state": "done", "result": "Hello, Ada", "error": None}
+    assert done.stderr == ""
+    parked = cli("enqueue", "greeter.ReadName", "name=", "--wait", "--json", code=1)
+    told = json.loads(parked.stdout)
+    assert (told["state"], told["result"], told["error"]["message"]) == ("parked", None, "no name")
+    assert json.loads(parked.stderr)["error"] == "TaskParked"
+
+
+@pytest.mark.usefixtures("worker")
+def test_on_a_terminal_the_result_is_harmless(cli: Cli) -> None:
+    with Terminal(cli.url, "enqueue", "echo", "value=a\x1b]0;title\x07b", "--wait") as terminal:
+        assert terminal.ended() == 0
+        assert "ab\n" in terminal.shown
+        assert "title" not in terminal.raw
+
+
+def test_a_large_result_is_not_cut(cli: Cli, worker: Process) -> None:
+    text = "x" * 100_000
+    assert cli("enqueue", "echo", f"value={text}", "--wait").stdout == text + "\n"
+
+
+def test_why_it_waits_is_told_once(cli: Cli) -> None:
+    cli("enqueue", "send", "--delay", "1h", "--key", "k")
+    told = cli("enqueue", "send", "--key", "k", "--wait", "--timeout", "3s", code=1)
+    lines = told.stderr.splitlines()
+    assert lines[0] == "not enqueued: this is the unfinished task that holds the key 'k'"
+    assert len([line for line in lines if "not before" in line.lower() or "scheduled" in line.lower()]) >= 1
+    assert "was not finished within 3 s: it is scheduled" in lines[-1]
+    quiet = cli("enqueue", "send", "--key", "k", "--wait", "--timeout", "100ms", "--json", code=1)
+    assert json.loads(quiet.stderr)["error"] == "ResultTimeout"
+
+
+def test_key_conflicts(cli: Cli) -> None:
+    """Q2."""
+    id = cli.enqueue("send", "n:=1", "--key", "k", "--delay", "1h")
+    assert cli("enqueue", "send", "n:=2", "--key", "k", "--on-conflict", "skip").stdout.strip() == id
+    taken = cli("enqueue", "send", "n:=2", "--key", "k", "--on-conflict", "raise", code=1)
+    assert f"task {id} (send, ready) already holds the key 'k'" in taken.stderr
+    assert cli.show(id)["task"]["args"] == {"n": 1}
+    replaced = cli("enqueue", "send", "n:=2", "--key", "k", "--on-conflict", "replace")
+    assert replaced.stdout.strip() == id
+    assert "replaced: the unfinished task that holds the key 'k' has these args now" in replaced.stderr
+    assert cli.show(id)["task"]["args"] == {"n": 2}
+    with connect_sync(cli.url) as connection:
+        connection.execute(b"update holdfast.task set attempt = 1, state = 'parked', error = '{}'")
+    begun = cli("enqueue", "send", "n:=3", "--key", "k", "--on-conflict", "replace")
+    assert "not replaced: the unfinished task that holds the key 'k' has begun already (it is parked)" in begun.stderr
+    assert cli.show(id)["task"]["args"] == {"n": 2}
+    told = cli.json("enqueue", "send", "n:=3", "--key", "k")
+    assert (told["id"], told["created"], len(told["warnings"])) == (id, False, 1)
+    assert "needs a --key" in cli("enqueue", "send", "--on-conflict", "skip", code=2).stderr
+    assert "'later'" in cli("enqueue", "send", "--key", "k", "--on-conflict", "later", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("send_receit", "no worker has declared the kind 'send_receit' so far: did you mean send_receipt?"),
+        ("zzz", "no worker has declared the kind 'zzz' so far\n"),
+        (
+            "greeter.ReadNam",
+            "no worker has declared a step 'ReadNam' of greeter so far: did you mean greeter.ReadName?",
+        ),
+        ("greeter.SAYHELLO", "did you mean greeter.SayHello?"),
+        ("send_receipt.Other", "no worker has declared a step 'Other' of send_receipt so far\n"),
+    ],
+)
+def test_a_slip_in_the_name_is_told_at_once_and_enqueued(cli: Cli, name: str, said: str) -> None:
+    """It may also be code that is deployed in a minute."""
+    declare(cli)
+    told = cli("enqueue", name)
+    assert said in told.stderr
+    assert cli.show(told.stdout.strip())["task"]["state"] == "ready"
+    as_json = cli("enqueue", name, "--json")
+    assert said.strip() in json.loads(as_json.stdout)["warnings"][0]
+    assert as_json.stderr == ""
+
+
+def test_a_good_name_is_not_commented(cli: Cli) -> None:
+    assert "so far" not in cli("enqueue", "anything").stderr  # nothing is declared yet
+    declare(cli)
+    for name in ("send_receipt", "send_receipt.main", "greeter.ReadName"):
+        assert "so far" not in cli("enqueue", name).stderr
+    several = cli("enqueue", "greeter", code=1)
+    assert "greeter has the steps ReadName, SayHello" in several.stderr
+
+
+def test_no_code_is_imported(cli: Cli, project: Path) -> None:
+    (project / "pyproject.toml").write_text("[tool.holdfast]\napp = 'broken.py'\n")
+    (project / "broken.py").write_text("raise SystemExit('imported')\n")
+    cli("enqueue", "send")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name:=Ada", "name:= is not JSON: Expecting value: line 1 column 1 (char 0). Write name=Ada for text."),
+        ("n:=", "n:= is not JSON"),
+        ("n:=NaN", "nan is no JSON number"),
+    ],
+)
+def test_bad_json_says_how_to_write_text(cli: Cli, text: str, said: str) -> None:
+    assert said in cli("enqueue", "send", text, code=1 if "NaN" in text else 2).stderr
