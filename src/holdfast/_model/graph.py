@@ -4,10 +4,10 @@ Annotations may name classes that exist only for type checkers or are defined la
 known by their class names wherever they live. A name that stays unknown is an edge to `?` and a warning.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Never, NoReturn, Union, get_args, get_origin
+from typing import Annotated, Any, Never, NoReturn, TypeAlias, Union, get_args, get_origin
 
 from holdfast._model import hints
 from holdfast._model.call import step_of_class
@@ -27,14 +27,64 @@ class Edge:
     delayed: bool = False
 
 
+Graph: TypeAlias = Mapping[str, Sequence[Edge]]
+"""The edges out of each step of a kind."""
+
+
 def edges(tasks: Tasks, kind: str, warnings: list[str] | None = None) -> dict[str, list[Edge]]:
     """The edges out of each step of `kind`, in the order they are written. Warnings go to the list given."""
     noted: list[str] = [] if warnings is None else warnings
     steps = {step.name: step for step in tasks._steps.values() if step.kind == kind}
     if any(isinstance(step, FunctionStep) for step in steps.values()):
         return {MAIN: [Edge(END)]}
+    if END in steps:
+        noted.append(f"{kind}.{END}: a graph cannot tell it from the end of a task: rename it, with was=[{END!r}]")
     classes = {step.target.__name__: step.target for step in steps.values()}
     return {name: _edges_of(step, classes, noted) for name, step in steps.items()}
+
+
+def declared(stored: object) -> dict[str, list[Edge]]:
+    """The graph that workers stored about a kind, or what of it is one. It does not say which moves are delayed."""
+    found = stored.items() if isinstance(stored, Mapping) else ()
+    return {
+        step: [Edge(follower) for follower in followers if isinstance(follower, str)]
+        for step, followers in found
+        if isinstance(followers, list)
+    }
+
+
+def beginnings(graph: Graph) -> list[str]:
+    """Where tasks seem to begin: steps that no other leads to, and the first of each loop that nothing leads into."""
+    led_to = {edge.step for step, followers in graph.items() for edge in followers if edge.step != step}
+    found = {step for step in graph if step not in led_to}
+    reached = reachable(graph, found)
+    for step in graph:
+        if step not in reached:
+            found.add(step)
+            reached |= reachable(graph, [step])
+    return [step for step in graph if step in found]
+
+
+def endless(graph: Graph) -> list[str]:
+    """Steps from which moves lead on and on: no way to the end, to `?` or to a step that only raises."""
+    sources: dict[str, list[Edge]] = {}
+    for step, followers in graph.items():
+        for edge in followers:
+            sources.setdefault(edge.step, []).append(Edge(step))
+    stops = [step for step, followers in graph.items() if not followers]
+    ending = reachable(sources, [END, UNKNOWN, *stops])
+    return [step for step in graph if step not in ending]
+
+
+def reachable(graph: Graph, begin: Iterable[str]) -> set[str]:
+    """The steps that moves can lead to from these, and these themselves."""
+    found = set(begin)
+    pending = list(found)
+    while pending:
+        new = {edge.step for edge in graph.get(pending.pop(), ())} - found
+        found |= new
+        pending += new
+    return found
 
 
 def _edges_of(step: Step, classes: Mapping[str, type], warnings: list[str]) -> list[Edge]:

@@ -1,0 +1,78 @@
+"""What `holdfast.insights` answers about many tasks at once: queues, kinds, groups of parked tasks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+COUNTED = 10_000
+"""Counts of a queue end here: one more means more than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedGroup:
+    """Parked tasks that stopped at the same step with the same type of error; message and example are the newest's."""
+
+    kind: str
+    step: str
+    error_type: str | None
+    message: str | None
+    count: int
+    newest: datetime
+    oldest: datetime
+    example: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue: its unfinished tasks, counted no further than one more than `COUNTED`, and its live workers.
+
+    `scheduled` are the tasks that are not due yet, those that wait for a retry among them.
+    """
+
+    name: str
+    paused_at: datetime | None
+    paused_by: str | None
+    due: int
+    scheduled: int
+    running: int
+    parked: int
+    oldest_due: datetime | None
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class KindInfo:
+    """A kind as workers declared it, and how many live ones know any of its steps."""
+
+    name: str
+    queue: str
+    priority: int
+    paused_at: datetime | None
+    paused_by: str | None
+    graph: Mapping[str, Any]
+    workers: int
+    seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How many unfinished tasks stand at a step, in one state."""
+
+    kind: str
+    step: str
+    state: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """An unfinished task with its args as they are stored."""
+
+    id: UUID
+    queue: str
+    kind: str
+    step: str
+    args: bytes
+    state: str
