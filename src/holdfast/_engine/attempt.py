@@ -145,7 +145,7 @@ class Attempt:
         """The attempt at the next step, after a move under which the lease was kept."""
         row = Claimed(
             self.id,
-            self.kind,
+            definition.kind,
             outcome.step,
             outcome.args,
             self.number + 1,

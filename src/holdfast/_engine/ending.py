@@ -54,9 +54,9 @@ class Unsure:
 def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:
     """The attempt that follows a kept move."""
     assert isinstance(ending.outcome, Advanced)  # noqa: S101 - only moves are kept
-    step = ending.outcome.step
+    definition = tasks._steps[ending.attempt.definition.kind, ending.outcome.step]
     # The lease began when the move was written, which may be a while ago if its answer was lost.
-    return ending.attempt.next(ending.outcome, tasks._steps[ending.attempt.kind, step], claimed_at, ending.sent)
+    return ending.attempt.next(ending.outcome, definition, claimed_at, ending.sent)
 
 
 def affordable(endings: list[Ending]) -> int:

@@ -78,8 +78,11 @@ def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
                 "old_step": attempt.step,
                 "old_args": msgspec.Raw(attempt.args),
                 "claimed_at": attempt.claimed_at,
-                "max_crashes": tasks._steps[attempt.kind, step].max_crashes,
+                "max_crashes": tasks._steps[attempt.definition.kind, step].max_crashes,
             }
+            if attempt.kind != attempt.definition.kind:
+                # A row under an old name: its next args are those of the new one.
+                values |= {"kind": attempt.definition.kind, "old_kind": attempt.kind}
         case Retried(error=error, delay=delay):
             values |= {"outcome": "retried", "error": msgspec.Raw(error), "errors": 1, "delay": delay}
         case Failed(error=error, charged=charged):

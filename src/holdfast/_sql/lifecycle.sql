@@ -163,7 +163,8 @@ RETURNING id
 -- because RETURNING knows only the new ones.
 WITH moved AS (
     UPDATE holdfast.task t
-    SET step = :outcomes::jsonb -> t.id::text ->> 'step',
+    SET kind = coalesce(:outcomes::jsonb -> t.id::text ->> 'kind', t.kind),
+        step = :outcomes::jsonb -> t.id::text ->> 'step',
         args = :outcomes::jsonb -> t.id::text -> 'args',
         run_at = coalesce((:outcomes::jsonb -> t.id::text ->> 'at')::timestamptz,
                           holdfast.now() + (:outcomes::jsonb -> t.id::text ->> 'delay')::interval,
@@ -181,7 +182,7 @@ WITH moved AS (
     RETURNING t.id, t.queue, t.kind, t.moves, t.claimed_at
 ), logged AS (
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome)
-    SELECT m.id, m.queue, m.kind, :outcomes::jsonb -> m.id::text ->> 'old_step', :outcomes::jsonb -> m.id::text -> 'old_args',
+    SELECT m.id, m.queue, coalesce(:outcomes::jsonb -> m.id::text ->> 'old_kind', m.kind), :outcomes::jsonb -> m.id::text ->> 'old_step', :outcomes::jsonb -> m.id::text -> 'old_args',
            m.moves - 1, (:outcomes::jsonb -> m.id::text -> 'attempt')::integer, :worker::uuid,
            to_timestamp((:outcomes::jsonb -> m.id::text -> 'claimed_at')::float8), 'advanced'
     FROM moved m
