@@ -25,7 +25,11 @@ types: $(VENV)/.dev  ## mypy --strict and pyright
 	$(BIN)/mypy
 	$(BIN)/pyright
 
-check: test lint types  ## what CI runs
+docs: $(VENV)/.dev  ## the documentation, in docs/_build (ARGS="-b linkcheck" checks links to other sites)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html $(ARGS) docs docs/_build
+	@echo "docs/_build/index.html"
+
+check: test lint types docs  ## what CI runs
 
 format: $(VENV)/.dev  ## rewrites the code in the one style
 	$(BIN)/ruff check --fix .
@@ -36,7 +40,7 @@ bench: $(VENV)/.dev  ## how many no-op tasks a second one worker drains, history
 
 clean:  ## removes what the other targets made, the embedded server's data included
 	-@test -x $(BIN)/holdfast && $(BIN)/holdfast pg stop
-	rm -rf $(VENV) .holdfast .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .holdfast .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/_generated
 
 # Debian's python3 has no ensurepip unless python3-venv is installed: virtualenv does without.
 $(BIN)/python:
@@ -61,4 +65,4 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.test
 
-.PHONY: help demo test lint types check format bench clean
+.PHONY: help demo test lint types docs check format bench clean

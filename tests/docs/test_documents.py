@@ -1,26 +1,39 @@
-"""What the documents say is true: their code runs, their links lead somewhere, their numbers have tests."""
+"""What the documents say is true: their links lead somewhere, their commands exist, their numbers have tests."""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+from holdfast.cli import main
+
+from .generated import generate
+from .pages import DOCS, DOCUMENTS, ROOT, anchors, blocks, links, prose
+from .run_page import commands
+
+by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
 
 
-def blocks(document: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+@pytest.fixture(scope="module", autouse=True)
+def generated() -> None:
+    """Some links lead into pages that are made when the documentation is built."""
+    generate.write(DOCS / "_generated")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
+@by_name
 def test_links_lead_somewhere(document: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", document.read_text("utf-8")):
-        if not link.startswith("http"):
-            assert (document.parent / link).exists(), f"{document.name} links to {link}"
+    for link in links(document):
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.exists(), f"{document.name} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{document.name} links to {link}, and there is no such heading"
 
 
 def test_every_number_has_a_test() -> None:
@@ -31,69 +44,86 @@ def test_every_number_has_a_test() -> None:
     assert not missing, f"no test carries the numbers {missing}"
 
 
-def test_the_readme_runs(tmp_path: Path, holdfast_url: str) -> None:
-    """The first task by the command line, and the tutorial from Python, word for word."""
-    hello, greeter, caller = blocks(ROOT / "README.md", "python")
-    (tmp_path / "hello.py").write_text(hello)
-    (tmp_path / "greeter.py").write_text(greeter)
-    (tmp_path / "caller.py").write_text(caller)
-    (tmp_path / "name.txt").write_text("Ada\n")
-    environment = {**os.environ, "HOLDFAST_URL": holdfast_url}
-
-    def run(*command: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    assert "Hello, Ada" in run("caller.py")
-    run("-m", "holdfast.cli", "migrate")
-    task = run("-m", "holdfast.cli", "enqueue", "hello", "name=Ada").strip()
-    run("-m", "holdfast.cli", "worker", "hello.py", "--drain")
-    assert "Hello, Ada" in run("-m", "holdfast.cli", "show", task)
+def test_every_promise_names_numbers_that_are_there() -> None:
+    promises = (DOCS / "promises.md").read_text("utf-8")
+    named = set(re.findall(r"\b([TLWQAX]\d+)\b", promises))
+    assert len(named) > 10
+    assert named <= set(re.findall(r"\*\*([TLWQAX]\d+)\*\*", (DOCS / "semantics.md").read_text("utf-8")))
 
 
-def test_the_testing_page_runs(tmp_path: Path, holdfast_server: str) -> None:
-    (page,) = blocks(ROOT / "docs/testing.md", "python")
-    (setting,) = re.findall(r"`(asyncio_mode = [^`]*)`", (ROOT / "docs/testing.md").read_text("utf-8"))
-    setting = setting.replace('"', "")
-    (tmp_path / "test_page.py").write_text(page)
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{setting}\n")
+# Commands -------------------------------------------------------------------------------------------
+
+
+def written_commands(document: Path) -> Iterator[str]:
+    """The commands of Holdfast that a document writes, in blocks and in the middle of a sentence."""
+    for block in blocks(document):
+        if block.language == "console":
+            yield from (each for each in commands(block.text) if each.startswith("holdfast "))
+    yield from re.findall(r"`(holdfast [^`…]+)`", prose(document))
+
+
+def check(written: str) -> None:
+    """Refuses a command or an option that nobody knows."""
+    shell_ends = re.split(r"\s(?:[|>&]|\|\|)\s?", written.removesuffix("&").strip())[0]
+    words = shlex.split(shell_ends)[1:]
+    if words[0] == "COMMAND":
+        return
+    command: click.Command = main
+    with click.Context(main, info_name="holdfast") as top:
+        while words and isinstance(command, click.Group) and not words[0].startswith("-"):
+            found = command.get_command(top, words[0])
+            assert found is not None, f"there is no command {words[0]!r}"
+            command, words = found, words[1:]
+        ctx = click.Context(command, parent=top)
+        # As `FilterCommand` does it: -queue:mail is a filter.
+        options = [word for word in words if not re.match(r"-[a-z]+:", word)]
+        command.make_parser(ctx).parse_args(options)
+
+
+@by_name
+def test_commands_exist(document: Path) -> None:
+    for written in written_commands(document):
+        try:
+            check(written)
+        except (click.UsageError, AssertionError) as error:
+            pytest.fail(f"{document.name} writes {written!r}: {error}")
+
+
+def test_wrong_commands_are_noticed() -> None:
+    """A test of the tests."""
+    check("holdfast retry --where 'state:parked -queue:mail' --yes > log.txt")
+    for wrong in ("holdfast resurrect", "holdfast retry --nonsense", "holdfast pg explode", "holdfast --nonsense"):
+        with pytest.raises((click.UsageError, AssertionError)):
+            check(wrong)
+
+
+# The testing page -----------------------------------------------------------------------------------
+
+
+def run_pytest(folder: Path, server: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],
-        cwd=tmp_path,
-        env={**os.environ, "HOLDFAST_TEST_URL": holdfast_server},
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env={**os.environ, "HOLDFAST_TEST_URL": server},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    return done.stdout
+
+
+def test_the_testing_page_runs(tmp_path: Path, holdfast_server: str) -> None:
+    (page,) = [block.text for block in blocks(DOCS / "testing.md") if block.language == "python"]
+    (setting,) = re.findall(r"`(asyncio_mode = [^`]*)`", prose(DOCS / "testing.md"))
+    (tmp_path / "test_page.py").write_text(page)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n" + setting.replace('"', "") + "\n")
+    assert "3 passed" in run_pytest(tmp_path, holdfast_server, "test_page.py")
 
 
 def test_the_plugin_works_in_the_strict_mode_of_pytest_asyncio(tmp_path: Path, holdfast_server: str) -> None:
     (tmp_path / "test_strict.py").write_text(
         "import pytest\n\n\n@pytest.mark.asyncio\nasync def test_it(holdfast):\n    await holdfast.drain()\n"
     )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-c",
-            "/dev/null",
-            "--rootdir",
-            ".",
-            "test_strict.py",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "HOLDFAST_TEST_URL": holdfast_server},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    said = run_pytest(tmp_path, holdfast_server, "-c", "/dev/null", "--rootdir", ".", "test_strict.py")
+    assert "1 passed" in said
