@@ -95,11 +95,19 @@ class Db:
         crash_limits: str = "{}",
         lease: timedelta = LEASE,
         marks: list[datetime] | None = None,
+        suspects: int = 1,
         via: Connection[Any] | None = None,
     ) -> list[Claimed]:
         marks = marks or [BEGINNING] * 10
         query = self.queries.claim(
-            queue, worker, limit=limit, lease=lease, known=known, crash_limits=crash_limits, marks=marks
+            queue,
+            worker,
+            limit=limit,
+            lease=lease,
+            known=known,
+            crash_limits=crash_limits,
+            marks=marks,
+            suspects=suspects,
         )
         return self.run(query, via)
 

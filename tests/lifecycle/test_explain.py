@@ -172,6 +172,17 @@ def test_Q13_nobody_counts_further_than_ten_thousand(utc: Db) -> None:
     assert "and has more than 10000 due tasks before it in queue default;" in explained(utc, utc.enqueue())
 
 
+def test_Q13_a_suspect_waits_its_turn(utc: Db) -> None:
+    register(utc)
+    first, second = utc.enqueue(), utc.enqueue(priority=9)
+    utc.enqueue()
+    utc.sql("UPDATE holdfast.task SET crashes = 2 WHERE id IN ($1, $2)", first, second)
+    begin = f"It is due since {TODAY} 12:00:00+00 (for less than a second) and a suspect, because its worker was lost"
+    rest = "2 times at this step: a worker tries one suspect at a time, and it"
+    assert explained(utc, first) == f"{begin} {rest} is the next in queue default."
+    assert explained(utc, second) == f"{begin} {rest} has 1 other before it in queue default."
+
+
 def test_Q13_running(utc: Db) -> None:
     worker = register(utc)
     task = utc.claimed(worker)

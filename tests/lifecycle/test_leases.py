@@ -8,7 +8,7 @@ import pytest
 from holdfast._model.names import uuid7
 from holdfast._sql.queries import Beaten, Reaped
 
-from .support import BOOM, LEASE, NOW, Db, ids
+from .support import BOOM, KNOWN, LEASE, NOW, Db, ids
 
 LATE = LEASE + timedelta(seconds=1)
 
@@ -180,3 +180,39 @@ def test_M4_strays_are_what_a_lost_answer_left_behind(db: Db, worker: UUID) -> N
     assert db.run(db.queries.strays("other", worker)) == []
     assert list(db.run(db.stay(worker, [stray], "released"))) == [stray.id]
     assert (db.task(stray.id)["crashes"], db.log(stray.id)) == (0, [(1, "ReadName", "released")])
+
+
+def suspects(db: Db, count: int) -> list[UUID]:
+    """Tasks whose worker was lost once."""
+    lost = uuid7()
+    made = [db.enqueue() for _ in range(count)]
+    assert len(db.claim(lost, count)) == count
+    db.clock.advance("31s")
+    assert set(db.reap()) >= set(made)
+    return made
+
+
+def test_L9_M15_a_claim_takes_one_suspect_at_most_and_any_number_of_others(db: Db, worker: UUID) -> None:
+    accused = suspects(db, 5)
+    others = [db.enqueue(priority=n % 3) for n in range(5)]
+    assert db.claim(worker, 10, suspects=0) and {db.state(id) for id in accused} == {"ready"}
+    assert {db.state(id) for id in others} == {"running"}
+    others = [db.enqueue() for _ in range(5)]
+    claimed = {row.id for row in db.claim(worker, 10)}
+    assert claimed == {accused[0], *others}
+    assert [row.id for row in db.claim(worker, 1)] == [accused[1]], "never more than asked for"
+
+
+def test_M15_many_suspects_in_front_do_not_hide_the_others(db: Db, worker: UUID) -> None:
+    suspects(db, 300)
+    other = db.enqueue()
+    assert other in {row.id for row in db.claim(worker, 2)}
+    assert db.run(db.queries.unclaimable("default", KNOWN))[0] == 299
+
+
+def test_L9_a_move_or_a_retry_clears_the_suspicion(db: Db, worker: UUID) -> None:
+    (id,) = suspects(db, 1)
+    (task,) = db.claim(worker, 1)
+    db.run(db.advance(worker, [task]))
+    assert db.task(id)["crashes"] == 0
+    assert [row.id for row in db.claim(worker, 1, suspects=0)] == [id]

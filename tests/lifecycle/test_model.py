@@ -49,9 +49,11 @@ class Life(Model):
         limits = json.dumps({f"m.{step}": limit for step, limit in LIMITS.items()})
         claimed = self.db.claim(worker, limit, known=KNOWN, crash_limits=limits, marks=[BEGINNING] * 10)
         due = [r for r in self.rows.values() if r.state == "ready" and r.run_at <= self.now and r.step in LIMITS]
-        due.sort(key=lambda r: (-r.priority, r.run_at, r.id))
-        assert {c.id for c in claimed} == {r.id for r in due[:limit]}
-        for row in due[:limit]:
+        suspects = sorted((r for r in due if r.crashes), key=lambda r: (r.run_at, r.id))
+        others = sorted((r for r in due if not r.crashes), key=lambda r: (-r.priority, r.run_at, r.id))
+        chosen = (suspects[:1] + others)[:limit]
+        assert {c.id for c in claimed} == {r.id for r in chosen}
+        for row in chosen:
             self.rows[row.id] = replace(
                 row, state="running", worker=worker, attempt=row.attempt + 1, lease=self.now + LEASE,
                 claimed_at=self.now, max_crashes=LIMITS[row.step],

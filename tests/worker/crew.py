@@ -91,6 +91,14 @@ async def wedge(ctx: Context, seconds: float) -> str:
 
 
 @app.task
+async def kill_worker(ctx: Context) -> None:
+    """The culprit: whatever runs beside it dies with it."""
+    write_line(log_of(ctx), "begin", ctx)
+    await asyncio.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
 async def fork(ctx: Context) -> int:
     """Forks: the child goes on in the worker's own loop, as after a careless os.fork()."""
     write_line(log_of(ctx), "begin", ctx)

@@ -11,7 +11,7 @@ from holdfast import App
 from holdfast.embedded import Server
 
 from . import crew as crew_module
-from .crew import Leave, dig, nap, pay
+from .crew import Leave, dig, kill_worker, nap, pay
 from .support import Crew, attempts, check_log, crew, read_lines, row, sql, until
 
 QUICK = {"lease": 1.5, "reap": 0.3, "poll": 0.2}
@@ -67,6 +67,26 @@ async def test_L8_a_killed_workers_task_is_lost_and_counted_and_runs_elsewhere(
         assert row(own_url, ref.id)["crashes"] == 1
         assert row(own_url, ref.id)["errors"] == 0
     assert attempts(own_url, ref.id) == [(1, "main", "lost"), (2, "main", None)]
+    await app.close()
+
+
+async def test_L9_the_task_that_kills_its_workers_is_found_and_its_neighbours_are_not_parked(
+    app: App, own_url: str, log: Path
+) -> None:
+    headers = {"log": str(log)}
+    await app.enqueue_many([nap.bind(0.4) for _ in range(6)], headers=headers)
+    culprit = await app.enqueue(kill_worker.bind(), headers=headers)
+    await app.enqueue_many([nap.bind(0.4) for _ in range(6)], headers=headers)
+    with crew(own_url, log, 1, **QUICK) as members:
+        deadline = asyncio.get_running_loop().time() + 120
+        while unfinished(own_url) > 1 or row(own_url, culprit.id)["state"] != "parked":
+            assert asyncio.get_running_loop().time() < deadline, "the culprit was not found"
+            if members[-1].process.poll() is not None:
+                members.append(Crew(own_url, log, QUICK))
+            await asyncio.sleep(0.1)
+    assert "may be what kills the workers" in str(row(own_url, culprit.id)["error"])
+    rows = sql(own_url, "SELECT state, max(crashes) FROM holdfast.archive WHERE kind = 'nap' GROUP BY state")
+    assert len(rows) == 1 and rows[0][0] == "done" and rows[0][1] <= 2, rows
     await app.close()
 
 

@@ -154,3 +154,14 @@ async def test_Q11_a_million_bytes_go_through(holdfast: Harness, caplog: pytest.
     await holdfast.drain()
     assert await ref.result() == text
     assert caplog.records == []  # no connection was given up on the way
+
+
+async def test_T7_a_day_has_24_hours_also_where_the_clocks_are_changed(holdfast: Harness) -> None:
+    """In Berlin the night of 26 March 2028 has an hour less."""
+    name = holdfast.sql("SELECT current_database()")[0][0]
+    holdfast.sql(f"ALTER DATABASE {name} SET TimeZone = 'Europe/Berlin'")
+    holdfast.clock.set(datetime(2028, 3, 25, 12, tzinfo=UTC))
+    ref = await holdfast.app.enqueue(store.bind(value=1), delay="1d")
+    many = await holdfast.app.enqueue_many([store.bind(value=1)], delay="1d")
+    for each in (ref, *many):
+        assert (await each.info()).run_at == datetime(2028, 3, 26, 12, tzinfo=UTC)

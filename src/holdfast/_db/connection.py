@@ -12,15 +12,15 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import psycopg
-from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor
+from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor, postgres
 from psycopg.abc import Buffer
-from psycopg.adapt import AdaptersMap, Loader
+from psycopg.adapt import AdaptersMap, Dumper, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
@@ -83,6 +83,15 @@ class _Time(TimestamptzBinaryLoader):
             return datetime.max.replace(tzinfo=UTC) if late else datetime.min.replace(tzinfo=UTC)
 
 
+class _Span(Dumper):
+    """A time span in microseconds alone: a day of the server's calendar may have 23 or 25 hours."""
+
+    oid = postgres.types["interval"].oid
+
+    def dump(self, obj: timedelta) -> bytes:
+        return b"%d microseconds" % (obj // timedelta(microseconds=1))
+
+
 class _Adapted(Protocol):
     @property
     def adapters(self) -> AdaptersMap: ...
@@ -94,6 +103,7 @@ def _adapt(connection: _Adapted) -> None:
         adapters.register_loader(name, _JsonText)
     adapters.register_loader("jsonb", _JsonbBinary)
     adapters.register_loader("timestamptz", _Time)
+    adapters.register_dumper(timedelta, _Span)
 
 
 def conninfo(url: str, name: str) -> str:

@@ -37,6 +37,10 @@ def now() -> float:
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+PROBATION = 60.0
+"""Seconds after which a task whose worker was lost before is no longer taken for the culprit."""
+
+
 class Attempt:
     """One execution of one step, from the claim to its recorded end. Its worker and number are the fence."""
 
@@ -190,6 +194,7 @@ class Roster:
         self.held: dict[int, Attempt] = {}
         self.ready: deque[Attempt] = deque()
         self.lingering: dict[UUID, Attempt] = {}
+        self._suspects: dict[int, Attempt] = {}
 
     @property
     def stuck(self) -> int:
@@ -213,6 +218,8 @@ class Roster:
         """New attempts, the most urgent first, wait for a slot behind those of the same priority."""
         for attempt in attempts:
             self.held[attempt.id.int] = attempt
+            if attempt.crashes:
+                self._suspects[attempt.id.int] = attempt
         in_order = not self.ready or not attempts or self.ready[-1].priority >= attempts[0].priority
         self.ready.extend(attempts)
         if not in_order:
@@ -237,3 +244,10 @@ class Roster:
         """This attempt is over; a later one of the same task is another matter."""
         if self.holds(attempt):
             del self.held[attempt.id.int]
+        if self._suspects:
+            self._suspects.pop(attempt.id.int, None)
+
+    def on_probation(self) -> bool:
+        """Whether a task is held here that may be what killed its last worker: it has not yet shown that it is not."""
+        since = now() - PROBATION
+        return any(suspect.held_since > since for suspect in self._suspects.values())

@@ -214,7 +214,9 @@ class Claimer:
 
     def _most(self) -> int:
         """How many attempts this worker should hold, or be about to."""
-        return self._roster.slots + self._pace.ahead(self._roster.slots)
+        slots = self._roster.slots
+        # What waits here would die with a suspect: it is not claimed ahead.
+        return slots if self._roster.on_probation() else slots + self._pace.ahead(slots)
 
     async def _introduce(self) -> None:
         """A fresh identity for a server not met before, and the claims whose answer was lost are given back."""
@@ -259,6 +261,7 @@ class Claimer:
                 known=self._known.steps,
                 crash_limits=self._known.crash_limits,
                 marks=used,
+                suspects=0 if self._roster.on_probation() else 1,
             )
         )
         if rows:

@@ -105,7 +105,9 @@ class Processes:
                 await outcome_of(self._threads.run(lambda: child.ask(place)))
                 child.loaded.add(step.module)
             async with limit:
-                ok, answer = await outcome_of(self._threads.run(lambda: child.ask(request)))
+                asking = self._threads.run(lambda: child.ask(request))
+                asking.add_done_callback(_take_note)  # nobody may be waiting any more when the child is killed
+                ok, answer = await outcome_of(asking)
         except BaseException:
             self._all.discard(child)
             child.kill()
@@ -139,6 +141,11 @@ class Processes:
         self._all.clear()
         self._idle.clear()
         self._threads.close()
+
+
+def _take_note(asking: "asyncio.Future[Any]") -> None:
+    if not asking.cancelled():
+        asking.exception()
 
 
 def _end_unwanted(starting: "asyncio.Future[_Child]") -> None:

@@ -373,6 +373,8 @@ class Worker:
         """What follows a recorded outcome."""
         if self._tells:
             tell_recorded(ending)
+        if ending.attempt.crashes:
+            self.claimer.wake()  # the next suspect may come
         if ending.kept and claimed_at is not None:
             attempt = continued(ending, self._tasks, claimed_at)
             self.roster.put_first(attempt)

@@ -59,17 +59,27 @@ WHERE EXISTS (
 
 -- claim --
 -- Leases due tasks to a worker, by priority, then run_at. The LATERAL enters the index once per priority;
--- a mark per priority skips the dead and unclaimable entries in front. Only steps the worker knows.
+-- a mark per priority skips the dead and unclaimable entries in front. Only steps the worker knows. Tasks whose
+-- worker was lost before are suspects: they come apart, as many as the worker can take.
 UPDATE holdfast.task t
 SET state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 2147483646) + 1,
     claimed_at = holdfast.now(), lease_expires_at = holdfast.now() + :lease::interval,
     max_crashes = coalesce((:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes)
-WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
+WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
+    SELECT c.id FROM holdfast.task c
+    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes > 0 AND c.run_at <= holdfast.now()
+      AND c.kind || '.' || c.step = ANY (:known::text[])
+      AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+      AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
+    ORDER BY c.run_at, c.id
+    LIMIT :suspects::integer
+    FOR UPDATE SKIP LOCKED
+) || ARRAY(
     SELECT due.id
     FROM generate_series(9, 0, -1) AS p(priority)
     CROSS JOIN LATERAL (
         SELECT c.id FROM holdfast.task c
-        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority
+        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes = 0 AND c.priority = p.priority
           AND c.run_at <= holdfast.now() AND c.run_at >= (:marks::timestamptz[])[p.priority + 1]
           AND c.kind || '.' || c.step = ANY (:known::text[])
           AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
@@ -78,7 +88,7 @@ WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
         LIMIT :limit::integer
         FOR UPDATE SKIP LOCKED
     ) AS due
-    LIMIT :limit::integer))
+    LIMIT :limit::integer))[1 : :limit::integer])
 RETURNING t.id, t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes, t.priority,
           date_part('epoch', t.run_at), date_part('epoch', t.claimed_at),
           t.key, t.headers, t.deadline
@@ -99,25 +109,28 @@ CROSS JOIN LATERAL (
 SELECT (
     SELECT p.priority
     FROM generate_series(9, :above::integer + 1, -1) AS p(priority)
-    WHERE EXISTS (
+    CROSS JOIN LATERAL (
         SELECT FROM holdfast.task c
         WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
           AND c.kind || '.' || c.step = ANY (:known::text[])
-          AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL)))
+          AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+        ORDER BY c.run_at, c.id
+        LIMIT 1
+    ) AS due
     LIMIT 1
 ), EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL),
    ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL)
 
 -- unclaimable --
--- How many of the first due tasks (a thousand of each priority) this worker must leave alone, because it does not know
--- them or they are paused, and when it looked.
+-- How many of the first due tasks (a thousand of each priority) lie in the way of a claim, because this worker does not
+-- know them, they are paused or suspects, and when it looked.
 SELECT count(*), holdfast.now() FROM generate_series(0, 9) AS p(priority)
 CROSS JOIN LATERAL (
-    SELECT c.kind, c.step FROM holdfast.task c
+    SELECT c.kind, c.step, c.crashes FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
     ORDER BY c.run_at, c.id LIMIT 1000
 ) AS due
-WHERE NOT due.kind || '.' || due.step = ANY (:known::text[])
+WHERE due.crashes > 0 OR NOT due.kind || '.' || due.step = ANY (:known::text[])
    OR due.kind = ANY (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
 
 -- due --

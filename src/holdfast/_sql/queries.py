@@ -197,6 +197,7 @@ class Queries:
         known: list[str],
         crash_limits: str,
         marks: list[datetime],
+        suspects: int = 1,
     ) -> Query[list[Claimed]]:
         return self._query(
             "claim",
@@ -208,6 +209,7 @@ class Queries:
             known=known,
             crash_limits=crash_limits,
             marks=marks,
+            suspects=suspects,
         )
 
     def next_due(self, queue: str) -> Query[float | None]:

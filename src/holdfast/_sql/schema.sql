@@ -547,6 +547,16 @@ BEGIN
         RETURN format('It is due, but all live workers that serve queue %s and know the step %s are stopping', t.queue, full_name);
     END IF;
 
+    IF t.crashes > 0 THEN
+        SELECT count(*) INTO before
+        FROM (SELECT FROM "holdfast".task c
+              WHERE c.queue = t.queue AND c.state = 'ready' AND c.crashes > 0 AND (c.run_at, c.id) < (t.run_at, t.id)
+              ORDER BY c.run_at, c.id LIMIT 10001) AS counted;
+        RETURN format('It is due since %s (for %s) and a suspect, because its worker was lost %s at this step: a worker tries one suspect'
+                      ' at a time, and it %s in queue %s',
+            "holdfast".the_time(t.run_at), "holdfast".how_long(moment - t.run_at), "holdfast".how_many(t.crashes, 'time'),
+            CASE before WHEN 0 THEN 'is the next' ELSE 'has ' || "holdfast".how_many(before, 'other', 10000) || ' before it' END, t.queue);
+    END IF;
     SELECT count(*) INTO before
     FROM (SELECT FROM generate_series(t.priority, 9) AS p(priority)
           CROSS JOIN LATERAL (
@@ -1333,3 +1343,5 @@ CREATE INDEX task_parked ON holdfast.task USING btree (queue, kind, step, id) WH
 CREATE INDEX task_ready ON holdfast.task USING btree (queue, priority, run_at, id) WHERE (state = 'ready'::text);
 
 CREATE INDEX task_running ON holdfast.task USING btree (queue, worker_id) WHERE (state = 'running'::text);
+
+CREATE INDEX task_suspect ON holdfast.task USING btree (queue, run_at, id) WHERE ((state = 'ready'::text) AND (crashes > 0));
