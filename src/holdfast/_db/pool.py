@@ -1,11 +1,12 @@
 """Connections for callers: opened lazily, one pool per event loop, apart from those of workers."""
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor, Rollback
 from psycopg.rows import tuple_row
@@ -13,6 +14,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast._db.connection import (
     CALL_TIMEOUT,
+    DriverError,
     _adapt,
     connect,
     connect_sync,
@@ -26,6 +28,8 @@ from holdfast._sql.query import Query
 
 T = TypeVar("T")
 
+log = logging.getLogger("holdfast.db")
+
 SIZE = 10
 LARGE = 8 * 1024
 """Characters of parameters up to which a query is pipelined: `Pipeline.sync()` of psycopg waits for answers with the
@@ -34,6 +38,20 @@ last of a larger one still unsent, for ever."""
 
 async def _prepare(connection: AsyncConnection[Any]) -> None:
     _adapt(connection)
+
+
+class _Connection(AsyncConnection[Any]):
+    """A connection whose opening can be cancelled: the pool takes no notice of that, and would never end."""
+
+    @classmethod
+    async def connect(cls, *args: Any, **options: Any) -> Self:
+        try:
+            return await super().connect(*args, **options)
+        except asyncio.CancelledError:
+            # Once more, when the pool's worker has passed over the first and waits for its next task.
+            if (opening := asyncio.current_task()) is not None:
+                asyncio.get_running_loop().call_soon(opening.cancel)
+            raise
 
 
 class Pool:
@@ -63,7 +81,7 @@ class Pool:
                 async with connection.transaction():
                     answer = await drive(plan, partial(run, connection))
                 for query in then(answer):
-                    await run(connection, query)
+                    await _hint(connection, query)
                 return answer
 
     async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any]) -> T | None:
@@ -81,7 +99,7 @@ class Pool:
                     if await run(connection, ended):
                         answer = None
                         raise Rollback(transaction)
-                await run(connection, then)
+                await _hint(connection, then)
             return answer
 
     async def close(self) -> None:
@@ -96,6 +114,7 @@ class Pool:
                 await (await connect(self._url)).close()
                 pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
                     conninfo(self._url, "holdfast"),
+                    connection_class=_Connection,
                     min_size=1,
                     max_size=SIZE,
                     open=False,
@@ -110,21 +129,45 @@ class Pool:
 async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Query[Any]) -> T:
     if sum(len(value) for value in query.parameters if isinstance(value, str)) > LARGE:
         answer = await run(connection, query)
-        await run(connection, then)
+        await _hint(connection, then)
         return answer
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+    rows: Sequence[Any] | None = None
     try:
         async with connection.pipeline() as pipeline:
             await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
             # What follows must see what was committed meanwhile: a transaction of its own.
             await pipeline.sync()
-            await connection.execute(then.statement.text.encode(), then.parameters)
             rows = await cursor.fetchall() if cursor.description else []
-    except BaseException:
+            await connection.execute(then.statement.text.encode(), then.parameters)
+    except BaseException as error:
         # After a failed pipeline the driver believes statements to be prepared that the server has skipped.
         await connection.close()
-        raise
+        if rows is None or not isinstance(error, DriverError):
+            raise
+        _tell_no_hint(error)
     return query.read(rows)
+
+
+async def _hint(connection: AsyncConnection[Any], query: Query[Any]) -> None:
+    """Runs what follows a commit. Whatever becomes of it, the commit stands: nobody may be told that it failed."""
+    try:
+        await run(connection, query)
+    except DriverError as error:
+        await connection.close()
+        _tell_no_hint(error)
+
+
+def _hint_sync(connection: Connection[Any], query: Query[Any]) -> None:
+    try:
+        run_sync(connection, query)
+    except DriverError as error:
+        connection.close()
+        _tell_no_hint(error)
+
+
+def _tell_no_hint(error: DriverError) -> None:
+    log.debug("workers could not be woken: they look by themselves within their poll interval (%s)", error)
 
 
 class SyncPool:
@@ -144,7 +187,7 @@ class SyncPool:
             with pool.connection(CALL_TIMEOUT) as connection:
                 answer = run_sync(connection, query)
                 if then is not None:
-                    run_sync(connection, then)
+                    _hint_sync(connection, then)
                 return answer
 
     def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]]) -> T:
@@ -155,7 +198,7 @@ class SyncPool:
                 with connection.transaction():
                     answer = drive_sync(plan, partial(run_sync, connection))
                 for query in then(answer):
-                    run_sync(connection, query)
+                    _hint_sync(connection, query)
                 return answer
 
     def close(self) -> None:
@@ -175,7 +218,7 @@ class SyncPool:
                     if run_sync(connection, ended):
                         answer = None
                         raise Rollback(transaction)
-                run_sync(connection, then)
+                _hint_sync(connection, then)
             return answer
 
     def _open(self) -> ConnectionPool[Connection[Any]]:

@@ -113,7 +113,8 @@ def enqueue(
         if on_conflict == "raise":
             raise KeyTaken(
                 f"task {holder.id} ({holder.kind}, {holder.state}) already holds the key {task.key!r}"
-                f" in queue {task.queue!r}"
+                f' in queue {task.queue!r}. With on_conflict="skip" its reference is given instead, with "replace" '
+                "it gets these args unless it has begun"
             )
         return Enqueued(holder.id, holder.kind, False)
     raise EnqueueRefused(f"the key {task.key!r} changed hands {KEY_TRIES} times in a row: try again")

@@ -72,21 +72,26 @@ def statements(schema: str) -> Mapping[str, Statement]:
     """All named statements, rendered for a schema."""
     bodies: dict[str, str] = {}
     for file in ("lifecycle.sql", "insights.sql", "migrate.sql"):
-        text = resources.files("holdfast._sql").joinpath(file).read_text("utf-8")
-        parts = _HEADING.split(text)
-        for name, body in zip(parts[1::2], parts[2::2], strict=True):
-            if name in bodies:
-                raise ValueError(f"statement {name!r} is there twice")
-            bodies[name] = body
+        found = bodies_of(resources.files("holdfast._sql").joinpath(file).read_text("utf-8"))
+        if twice := bodies.keys() & found.keys():
+            raise ValueError(f"there twice: {', '.join(sorted(twice))}")
+        bodies |= found
     children = bodies.pop("children")
     for name, body in list(bodies.items()):
         if place := _CHILDREN.search(body):
             part = children.replace("written", place[1])
             bodies[f"{name}_with_children"] = body.replace(place[0], part)
-    return {name: _statement(name, body, schema) for name, body in bodies.items()}
+    return {name: statement(name, body, schema) for name, body in bodies.items()}
 
 
-def _statement(name: str, body: str, schema: str) -> Statement:
+def bodies_of(text: str) -> dict[str, str]:
+    """The statements of a file by their names, as they are written."""
+    parts = _HEADING.split(text)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def statement(name: str, body: str, schema: str) -> Statement:
+    """A statement as it is written, rendered for a schema."""
     prose = " ".join(line.strip(" -") for line in _COMMENT.findall(body))
     names: list[str] = []
 

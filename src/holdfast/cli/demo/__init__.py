@@ -23,7 +23,7 @@ from holdfast.cli.output import FAILED, Failure, print_json
 @common_options
 @pass_setup
 def demo(setup: Setup, /, once: bool) -> None:
-    """Show what Holdfast does, in half a minute.
+    """Show what Holdfast does, in about half a minute.
 
     It starts the embedded server of this project and two workers, and tells what it does: orders of several steps, a
     flaky call, a delayed step, a burst, a killed worker, a parked task. Without --once it stays until Ctrl-C, for you

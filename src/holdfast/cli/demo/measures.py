@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TypeVar
 from uuid import UUID
 
-from holdfast._sql.query import _HEADING, Query, Row, Statement, _statement
+from holdfast._sql.query import Query, Row, Statement, bodies_of, statement
 
 T = TypeVar("T")
 
@@ -47,12 +47,11 @@ def drained(schema: str, kind: str, ids: Sequence[UUID]) -> Query[list[Drained]]
 
 
 def _query(name: str, schema: str, read: Callable[[Sequence[Row]], T], /, **values: object) -> Query[T]:
-    statement = _statements(schema)[name]
-    return Query(statement, tuple(values[each] for each in statement.parameters), read)
+    found = _statements(schema)[name]
+    return Query(found, tuple(values[each] for each in found.parameters), read)
 
 
 @cache
 def _statements(schema: str) -> dict[str, Statement]:
     text = resources.files("holdfast.cli.demo").joinpath("demo.sql").read_text("utf-8")
-    parts = _HEADING.split(text)
-    return {name: _statement(name, body, schema) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return {name: statement(name, body, schema) for name, body in bodies_of(text).items()}

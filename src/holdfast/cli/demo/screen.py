@@ -14,7 +14,7 @@ import click
 from holdfast.cli.output import Cell, shortened, styled
 
 INDENT = "   "
-_LEAST_COLUMNS, _LEAST_LINES = 60, 16
+_LEAST_COLUMNS, _LEAST_LINES = 72, 16
 _WIDEST_PROSE = 90
 
 
@@ -123,7 +123,8 @@ class Screen:
         painted = [INDENT]
         for cell in cells:
             text, colour = cell if isinstance(cell, tuple) else (cell, "")
-            cut = shortened(text, room) if room > 0 else ""
+            cut = shortened(text, room) if self.marks is UNICODE else text
+            cut = cut[: max(0, room)]
             painted.append(styled((cut, colour)))
             room -= len(cut)
         return "".join(painted).rstrip()

@@ -72,7 +72,7 @@ class Story:
 
         self.screen.title(
             "Holdfast: durable, resumable tasks on PostgreSQL.",
-            "Seven short chapters, half a minute. Ctrl-C ends it, and all it started.",
+            "Seven chapters, about half a minute. Ctrl-C ends it, and all it started.",
         )
         try:
             for each in (
@@ -151,12 +151,12 @@ class Story:
 
     # --- doing
 
-    def enqueue(self, kind: str, args: dict[str, Any], more: str = "") -> "UUID":
+    def enqueue(self, kind: str, args: dict[str, Any]) -> "UUID":
         """Enqueues a task, and shows the command that does the same."""
         from holdfast import named
 
         shown = " ".join(f"{n}={shlex.quote(v)}" if isinstance(v, str) else f"{n}:={value(v)}" for n, v in args.items())
-        self.command(f"holdfast enqueue {kind} {shown}{more}")
+        self.command(f"holdfast enqueue {kind} {shown}")
         id = self.stage.app.enqueue(named(kind, args)).id
         self.chapters[-1].tasks.append(id)
         return id
