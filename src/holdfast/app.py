@@ -27,12 +27,12 @@ from holdfast._model.function import Function
 from holdfast._model.kind import Kind
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Ref, TaskInfo
-from holdfast._model.request import Request, request_of
+from holdfast._model.request import Request, request_of, requests_of
 from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries, queries
 from holdfast._sql.query import Query
-from holdfast.errors import DatabaseUnreachable, DeclarationError, ResultTimeout, TaskNotFound, WrongState
+from holdfast.errors import DatabaseUnreachable, DeclarationError, WrongState
 from holdfast.sync import SyncApp
 
 log = logging.getLogger("holdfast.worker")
@@ -42,7 +42,12 @@ T = TypeVar("T")
 
 
 class App(Tasks):
-    """Tasks with a database. Making one opens and imports nothing."""
+    """Tasks with a database. Making one opens and imports nothing.
+
+    `url` is a PostgreSQL URL; without it, HOLDFAST_URL, pyproject.toml, DATABASE_URL or a running embedded server say
+    it, at first use. `schema` holds the tables. `modules` are imported when a worker or a command needs the tasks;
+    `include` takes in what other `Tasks` declare.
+    """
 
     def __init__(
         self,
@@ -53,6 +58,10 @@ class App(Tasks):
         include: Sequence[Tasks] = (),
     ) -> None:
         super().__init__()
+        if isinstance(modules, str):
+            raise DeclarationError(f"App(modules={modules!r}): give a list of names, App(modules=[{modules!r}])")
+        if isinstance(include, Tasks):
+            raise DeclarationError("App(include=tasks): give a list of them, App(include=[tasks])")
         self._url = url
         self._modules = tuple(modules)
         self._loaded = False
@@ -105,7 +114,10 @@ class App(Tasks):
                     importlib.import_module(module)
                 except ModuleNotFoundError as error:
                     if error.name is not None and module.startswith(error.name):
-                        raise DeclarationError(f"App(modules=[…]): there is no module {module!r}") from None
+                        raise DeclarationError(
+                            f"App(modules=[…]): there is no module {error.name!r}. Check its spelling; it is "
+                            "looked for in the folders of sys.path, as in any import"
+                        ) from None
                     raise
         return self
 
@@ -117,12 +129,14 @@ class App(Tasks):
     async def enqueue(
         self, what: StepValue, /, *, conn: object = None, **options: Unpack[EnqueueOptions]
     ) -> Ref[Any]: ...
-    async def enqueue(self, what: object, /, *, conn: object = None, **options: Unpack[EnqueueOptions]) -> Ref[Any]:
+    async def enqueue(
+        self, what: object, /, *more: object, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Ref[Any]:
         """Enqueues a task: a step value, or a function with its arguments (`send.bind(42)`).
 
         With `conn`, in that connection's transaction: the task exists exactly if it commits.
         """
-        request = request_of(what, options)
+        request = request_of(what, options, more)
         return self._ref(request, await self._enqueue(request, conn))
 
     @overload
@@ -137,7 +151,7 @@ class App(Tasks):
         self, what: Iterable[Any], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
     ) -> list[Ref[Any]]:
         """Enqueues many tasks at once, all or none; `Entry(what, …)` gives one of them options of its own."""
-        requests = [request_of(each, options) for each in what]
+        requests = requests_of(what, options)
         plan = plans.enqueue_many(self._queries, requests)
         if conn is None:
             answers, _ = await self._pool.together(plan, lambda made: [*map(self._queries.notify_if_idle, made[1])])
@@ -182,21 +196,23 @@ class App(Tasks):
         """How a task stands, live or archived."""
         found = await self._run(insights.task(self._queries, as_uuid(id)))
         if found is None:
-            raise TaskNotFound(f"there is no task {id} in this database")
+            raise insights.not_found(id)
         return found
 
     async def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:
         """Waits for a task and gives its result. `ref.result()` is the way to ask for it."""
         limit = None if timeout is None else seconds(timeout, "timeout")
+        found: TaskInfo | None
+        last: list[TaskInfo | None] = []
         try:
             async with asyncio.timeout(limit):
                 for look in insights.patiently():
-                    found = await self._run(insights.task(self._queries, ref.id))
+                    last[:] = [found := await self._run(insights.task(self._queries, ref.id))]
                     if found is not None and (ended := insights.outcome_of(found, ref)) is not None:
                         return ended[0]
                     await asyncio.sleep(look)
         except TimeoutError:
-            raise ResultTimeout(f"task {ref.id} was not finished within {limit:g} s") from None
+            raise insights.too_late(ref.id, limit, last) from None
 
     async def cancel(self, id: UUID | str, reason: str = "", /, *, by: str | None = None) -> bool:
         """Cancels a task: at once, or by telling its step if it is running. False if it had already ended."""

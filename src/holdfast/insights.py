@@ -19,7 +19,15 @@ from holdfast._model.reference import Ref, TaskInfo
 from holdfast._sql.filters import filtered
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
-from holdfast.errors import NoResult, TaskCancelled, TaskDiscarded, TaskExpired, TaskParked
+from holdfast.errors import (
+    NoResult,
+    ResultTimeout,
+    TaskCancelled,
+    TaskDiscarded,
+    TaskExpired,
+    TaskNotFound,
+    TaskParked,
+)
 
 _LOOK_AGAIN = (0.02, 0.05, 0.1, 0.2, 0.5)
 _ENDS: dict[str, type[NoResult]] = {
@@ -178,6 +186,28 @@ def outcome_of(info: TaskInfo, ref: Ref[Any]) -> tuple[Any] | None:
         advice = f". Repair the cause, then: holdfast retry {info.id}" if info.state == "parked" else ""
         raise _ENDS[info.state](f"task {info.id} ({info.kind}.{info.step}) is {info.state}{said}{advice}")
     return None
+
+
+def not_found(id: object) -> TaskNotFound:
+    """Nobody knows this task, live or archived."""
+    return TaskNotFound(f"there is no task {id} in this database. Is it the right database, and the right schema?")
+
+
+def too_late(id: UUID, limit: float | None, looks: Sequence[TaskInfo | None]) -> ResultTimeout:
+    """Why a result was waited for in vain: how the task stood at the last look."""
+    within = "" if limit is None else f" within {limit:g} s"
+    if not looks:
+        return ResultTimeout(f"task {id} was not finished{within}: there was no time to ask for it")
+    found = looks[-1]
+    if found is None:
+        return ResultTimeout(
+            f"task {id} was not finished{within}: there is no such task so far. "
+            "If it was enqueued in a transaction, is that committed?"
+        )
+    known = f"{found.kind}.{found.step} is {found.phase}"
+    if found.phase == "unroutable":
+        known += f", no live worker knows this step and serves the queue {found.queue}"
+    return ResultTimeout(f"task {id} was not finished{within}: {known}. More is told by: holdfast show {id}")
 
 
 def patiently() -> Iterator[float]:

@@ -1,7 +1,9 @@
 """`app.sync`: the same app for blocking code, on connections of its own or on the caller's."""
 
+import asyncio
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
@@ -21,11 +23,11 @@ from holdfast._model.function import Function
 from holdfast._model.kind import Kind
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Ref, TaskInfo
-from holdfast._model.request import Request, request_of
+from holdfast._model.request import Request, request_of, requests_of
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast.errors import DatabaseUnreachable, ResultTimeout, TaskNotFound, WrongState
+from holdfast.errors import DatabaseUnreachable, WrongState
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -73,9 +75,11 @@ class SyncApp:
     def enqueue(
         self, what: StepValue, /, *, conn: object = None, **options: Unpack[EnqueueOptions]
     ) -> SyncRef[Any]: ...
-    def enqueue(self, what: object, /, *, conn: object = None, **options: Unpack[EnqueueOptions]) -> SyncRef[Any]:
+    def enqueue(
+        self, what: object, /, *more: object, conn: object = None, **options: Unpack[EnqueueOptions]
+    ) -> SyncRef[Any]:
         """As `App.enqueue`, blocking."""
-        request = request_of(what, options)
+        request = request_of(what, options, more)
         return self._ref(request, self._enqueue(request, conn))
 
     @overload
@@ -90,7 +94,7 @@ class SyncApp:
         self, what: Iterable[Any], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
     ) -> list[SyncRef[Any]]:
         """As `App.enqueue_many`, blocking."""
-        requests = [request_of(each, options) for each in what]
+        requests = requests_of(what, options)
         plan = plans.enqueue_many(self._queries, requests)
         if conn is None:
             answers, _ = self._connections.together(plan, lambda made: [*map(self._queries.notify_if_idle, made[1])])
@@ -129,11 +133,12 @@ class SyncApp:
         """As `App.info`, blocking."""
         found = self._run(insights.task(self._queries, as_uuid(id)))
         if found is None:
-            raise TaskNotFound(f"there is no task {id} in this database")
+            raise insights.not_found(id)
         return found
 
     def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:
         """As `App.result`, blocking."""
+        _warn_on_a_loop()
         limit = None if timeout is None else seconds(timeout, "timeout")
         until = None if limit is None else time.monotonic() + limit
         for look in insights.patiently():
@@ -141,7 +146,7 @@ class SyncApp:
             if found is not None and (ended := insights.outcome_of(found, ref)) is not None:
                 return ended[0]
             if until is not None and time.monotonic() + look > until:
-                raise ResultTimeout(f"task {ref.id} was not finished within {limit:g} s")
+                raise insights.too_late(ref.id, limit, [found])
             time.sleep(look)
         raise AssertionError("patience has no end")
 
@@ -209,3 +214,17 @@ class SyncApp:
 
     def _ref(self, request: Request, answer: plans.Enqueued) -> SyncRef[Any]:
         return SyncRef(self, Ref(answer.id, answer.kind, created=answer.created, decode_result=request.decode_result))
+
+
+def _warn_on_a_loop() -> None:
+    """To wait here is to stop the loop, and with it the worker that may be in it: then it is for ever."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    warnings.warn(
+        "app.sync waits for a result on the thread of an event loop, where nothing else goes on meanwhile: "
+        "await ref.result() of app.enqueue(…), or call it with asyncio.to_thread",
+        RuntimeWarning,
+        stacklevel=4,
+    )

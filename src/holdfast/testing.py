@@ -33,7 +33,7 @@ from holdfast._db.connection import connect_sync, with_database
 from holdfast._db.migrate import migrate
 from holdfast._engine.worker import Worker
 from holdfast._model.call import step_of_class
-from holdfast._model.context import Context
+from holdfast._model.context import Context, Offers
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.function import Function
 from holdfast._model.kind import Kind
@@ -91,7 +91,10 @@ class Clock:
 
 
 class Harness:
-    """An app on a database of its own, with what a test needs to run its tasks and to move time."""
+    """An app on a database of its own, with what a test needs to run its tasks and to move time.
+
+    `app` is that app, `url` its database, and `clock` moves its time.
+    """
 
     def __init__(self, app: App, url: str) -> None:
         self.app = app
@@ -196,9 +199,9 @@ def context(*resources: object, attempt: int = 1, **fields: Any) -> Context:
     made: dict[str, Any] = {
         "id": uuid7(), "kind": "test", "step": "main", "queue": "default", "attempt": attempt, "errors": 0,
         "crashes": 0, "moves": 0, "key": None, "headers": {}, "deadline": None, "signals": _Signals(),
-        "resources": {type(each): each for each in resources},
+        "offers": Offers({type(each): each for each in resources}),
     }  # fmt: skip
-    unknown = fields.keys() - made.keys() - {"cancelled", "stopping"}
+    unknown = fields.keys() - (made.keys() - {"offers", "signals"}) - {"cancelled", "stopping"}
     if unknown:
         raise TypeError(f"context() has no field {sorted(unknown)[0]!r}")
     signals = _Signals(fields.pop("cancelled", False), fields.pop("stopping", False))
@@ -206,6 +209,8 @@ def context(*resources: object, attempt: int = 1, **fields: Any) -> Context:
 
 
 class _Signals:
+    transaction = None
+
     def __init__(self, cancelled: bool = False, stopping: bool = False) -> None:
         self.cancelled = cancelled
         self.stopping = stopping

@@ -3,11 +3,13 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,22 @@ async def mail(to: str) -> str:
     print("mail for", to)
     return f"sent to {to}"
 """
+
+
+@pytest.fixture
+def start(start: Start) -> Iterator[Start]:
+    """As elsewhere; and whoever is left in the end is killed."""
+    groups: list[int] = []
+
+    def begin(*arguments: object, **more: Any) -> Process:
+        process = start(*arguments, **more)
+        groups.append(process.pid)
+        return process
+
+    yield begin
+    for group in groups:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -155,7 +173,7 @@ def test_from_nothing_to_ctrl_c(start: Start, project: Path, folder: Path) -> No
 
     process = start("dev", "hello.py")
     process.says("Save a file to reload, Ctrl-C ends.")
-    assert "embedded PostgreSQL 18 in .holdfast" in process.stdout
+    assert re.search(r"database  embedded PostgreSQL \d+ in \.holdfast\n", process.stdout)
     assert "%2F" not in process.stdout
     assert "holdfast enqueue hello name=…" in process.stdout
     assert enqueued("Ada") == "Hello, Ada"
@@ -205,6 +223,36 @@ def test_a_server_that_ran_before_goes_on_and_one_that_ends_is_started_again(
     found = embedded.find(folder)
     assert found is not None
     assert found.pid == server.pid
+
+
+def test_outside_of_projects_it_is_the_users_server(
+    start: Start, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "pyproject.toml").unlink()
+    (project / "hello.py").write_text(HELLO)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = tmp_path / "data" / "holdfast"
+    try:
+        process = start("dev", "hello.py")
+        process.says("Ctrl-C ends")
+        assert re.search(rf"embedded PostgreSQL \d+ in {re.escape(str(folder))}\n", process.stdout)
+        assert embedded.find(folder) is not None
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+        assert embedded.find(folder) is None
+    finally:
+        embedded.reset(folder)
+
+
+def test_interrupted_while_the_server_starts_it_leaves_none(start: Start, project: Path, folder: Path) -> None:
+    (project / "hello.py").write_text(HELLO)
+    process = start("dev", "hello.py")
+    process.says("Starting PostgreSQL")
+    interrupt(process)
+    assert process.ended() == 0
+    all_have_ended(process)
+    assert embedded.find(folder) is None
+    assert "Traceback" not in process.stderr
 
 
 # --- reloading
@@ -259,6 +307,18 @@ def test_a_save_within_the_same_second_and_of_the_same_size_is_new_code(
     assert answer(cli, "hello", "name=Ada") == "Howdy, Ada"
 
 
+def test_what_is_saved_while_a_worker_ends_is_loaded_with_the_rest(cli: Cli, dev: Callable[..., Process]) -> None:
+    process = dev(SLOW, "--grace", "60s", "--json")
+    cli.enqueue("slow", "mark=began")
+    eventually(Path("began.1").exists, "the step did not begin")
+    edit(Path("shop.py"), "VERSION 1", "VERSION 2")
+    process.says('"waiting"')
+    edit(Path("shop.py"), "VERSION 2", "VERSION 3")
+    Path("go").touch()
+    eventually(lambda: process.stdout.count('"started"') >= 2, "it was not reloaded")
+    assert answer(cli, "slow", "mark=again") == "VERSION 3"
+
+
 def test_new_tasks_and_new_warnings_are_told_at_a_reload(cli: Cli, dev: Callable[..., Process]) -> None:
     process = dev(HELLO)
     with Path("shop.py").open("a") as file:
@@ -285,8 +345,14 @@ def test_without_reload_nothing_is_watched(cli: Cli, dev: Callable[..., Process]
 # --- queues and databases
 
 
-def test_all_declared_queues_are_served_and_what_steps_print_is_seen(cli: Cli, dev: Callable[..., Process]) -> None:
+def test_all_declared_queues_are_served_and_what_steps_print_is_seen(
+    cli: Cli, dev: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CONCURRENCY", "4")
     process = dev(SLOW)
+    with connect_sync(cli.url) as connection:
+        rows = connection.execute(b"select slots, queues from holdfast.worker").fetchall()
+    assert rows == [(4, ["default", "mail"])]
     assert "queues    default, mail" in process.stdout
     assert answer(cli, "mail", "to=Ada") == "sent to Ada"
     process.says("mail for Ada")
@@ -479,6 +545,17 @@ def test_ended_while_it_loads_it_ends(start: Start, project: Path) -> None:
     interrupt(process)
     assert process.ended() == 0
     all_have_ended(process)
+
+
+def test_ctrl_c_in_the_first_moment_of_a_worker_is_quiet(start: Start, project: Path) -> None:
+    """The signal reaches a Python that has only just begun, and knows nothing of it yet."""
+    (project / "shop.py").write_text(SLOW)
+    process = start("dev", "shop.py")
+    worker_of(process)
+    interrupt(process)
+    assert process.ended() == 0
+    all_have_ended(process)
+    assert process.stderr == ""
 
 
 def test_a_closed_terminal_ends_everything(cli: Cli, project: Path) -> None:

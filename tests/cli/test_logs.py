@@ -241,6 +241,22 @@ def test_which_level_shows_what(
 # --- as a process
 
 
+def test_a_configuration_of_the_users_own_does_not_silence_the_worker(
+    cli: Cli, start: Callable[..., Process], project: Path
+) -> None:
+    """`dictConfig` disables all loggers that exist and are not named, unless told otherwise."""
+    (project / "hello.py").write_text(
+        "import logging.config\nfrom holdfast import App\napp = App()\n"
+        "@app.task\nasync def hello() -> None:\n    raise ValueError('no')\n"
+        "logging.config.dictConfig({'version': 1})\n"
+    )
+    cli.enqueue("hello")
+    worker = start("worker", "hello.py", "--drain", url=cli.url)
+    assert worker.ended() == 0
+    assert "serves default" in worker.stderr
+    assert "hello is parked after attempt 1: ValueError: no" in worker.stderr
+
+
 def test_a_worker_tells_what_went_well_at_debug(cli: Cli, start: Callable[..., Process], project: Path) -> None:
     (project / "hello.py").write_text(
         "import logging\nfrom holdfast import App\napp = App()\n"

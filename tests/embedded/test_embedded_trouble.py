@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_written(
         done = run_python(code, folder, user=user)
         assert done.returncode == 1
         last = done.stderr.splitlines()[-1]
-        assert last.startswith("holdfast.errors.EmbeddedError: Cannot use")
+        assert last.startswith("holdfast.errors.EmbeddedError: cannot use")
         assert str(closed) in last
         assert "--folder" in last
 
@@ -300,7 +300,7 @@ def test_a_mark_that_cannot_be_understood(folder: Path, content: str) -> None:
 def test_a_lock_that_is_never_given_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "_LOCK_TIMEOUT", 0.1)
     folder.mkdir(parents=True)
-    with place.locked(folder), pytest.raises(EmbeddedError, match="Another process has held"):
+    with place.locked(folder), pytest.raises(EmbeddedError, match="another process has held"):
         embedded.start(folder)
 
 

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast import embedded
-from holdfast.cli.pg import pg
+from holdfast.cli import main
 
 
 def call(*arguments: object, answer: str | None = None) -> Result:
-    return CliRunner().invoke(pg, [str(argument) for argument in arguments], input=answer)
+    return CliRunner().invoke(main, ["pg", *map(str, arguments)], input=answer)
 
 
 def printed(result: Result) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_nothing_runs(folder: Path, command: str) -> None:
     result = call(command, "--folder", folder)
     assert result.exit_code == 3
     assert result.stdout == ""
-    assert result.stderr.startswith("error: No embedded PostgreSQL is running")
+    assert result.stderr.startswith("error: no embedded PostgreSQL is running")
     assert "holdfast pg start" in result.stderr
     assert not folder.exists()
 
@@ -106,8 +106,9 @@ def test_psql_gets_the_url_and_the_arguments(folder: Path, python_environment: d
     def psql(*arguments: str) -> subprocess.CompletedProcess[str]:
         program = [
             sys.executable,
-            "-c",
-            "from holdfast.cli.pg import pg; pg()",
+            "-m",
+            "holdfast.cli",
+            "pg",
             "psql",
             "--folder",
             str(folder),

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Context, DeclarationError, Duration, HoldfastError, Ref, TaskInfo, current_context
+from holdfast._model.context import Offers
 
 
 def context(resources: Mapping[type, object] | None = None, **fields: Any) -> Context:
@@ -27,7 +28,7 @@ def context(resources: Mapping[type, object] | None = None, **fields: Any) -> Co
         "deadline": None,
         "signals": SimpleNamespace(cancelled=False, stopping=False),
     }
-    return Context(resources=resources or {}, **{**given, **fields})
+    return Context(offers=Offers(resources or {}), **{**given, **fields})
 
 
 def test_t3_the_idempotency_key_is_stable_for_the_visit() -> None:

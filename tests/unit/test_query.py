@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import re
 
 from holdfast import insights
 from holdfast._db import migrate

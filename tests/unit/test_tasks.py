@@ -135,7 +135,7 @@ def test_keyword_only_arguments_stay_so() -> None:
 
 
 def test_t7_an_argument_that_cannot_be_stored_is_refused_at_bind() -> None:
-    with pytest.raises(EncodeError, match=r"value\['to'\]: .*NUL"):
+    with pytest.raises(EncodeError, match=r"send_receipt: args\['to'\]: .*NUL"):
         send_receipt.bind(1, "\0")
 
 

@@ -142,3 +142,12 @@ async def test_Q6_urgent_tasks_pass_waiting_ones_while_a_worker_runs(holdfast: H
         gate.set()
         await until(lambda: len(order) == 3, "for all")
     assert order == [0, 1, 2]
+
+
+async def test_W1_a_claim_that_fails_for_want_of_slots_is_no_sign_of_an_empty_queue(holdfast: Harness) -> None:
+    """Else the worker would rest until its next poll, and no freed slot would wake it."""
+    worker = holdfast.worker()
+    worker.roster.busy = worker.roster.slots
+    assert await worker.claimer._claim("default") is True
+    worker.claimer.stopping = True
+    assert await worker.claimer._claim("default") is False

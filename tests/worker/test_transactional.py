@@ -240,7 +240,6 @@ async def test_M16_a_commit_whose_answer_was_lost_is_neither_lost_nor_doubled(
         transaction.commit = faulty
         return transaction
 
-    ref = await ledger.enqueue(Write(1))
     async with running(worker):
         transactions = worker.transactional._transactions
         for_loop = transactions.for_loop
@@ -249,6 +248,7 @@ async def test_M16_a_commit_whose_answer_was_lost_is_neither_lost_nor_doubled(
             return without_answer(await for_loop())
 
         monkeypatch.setattr(transactions, "for_loop", faulty_for_loop)
+        ref = await ledger.enqueue(Write(1))
         assert await ref.result(timeout=60) == 2
         await until(lambda: not worker.roster.held, "for the worker to know")
         assert (worker.roster.continuing, worker.roster.busy) == (0, 0)

@@ -100,7 +100,8 @@ def _last_resorts(env: Mapping[str, str], start: Path | None) -> Resolved:
         '  - App("postgresql://user@host/database") in code, or --url on the command line\n'
         "  - the environment variable HOLDFAST_URL (or DATABASE_URL)\n"
         '  - url = "postgresql://…" under [tool.holdfast] in pyproject.toml\n'
-        "  - an embedded server for development: holdfast pg start"
+        "  - an embedded server for development: holdfast dev APP, or holdfast pg start\n"
+        f"    (none is running for {embedded_folder(start)})"
     )
 
 
@@ -136,9 +137,12 @@ def _table(file: Path, text: bytes) -> Mapping[str, Any]:
     import tomllib
 
     try:
-        tool = tomllib.loads(text.decode("utf-8")).get("tool", {})
+        tables = tomllib.loads(text.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    if "holdfast" in tables:
+        raise ConfigError(f"{file} has a table [holdfast], which nobody reads: write [tool.holdfast]")
+    tool = tables.get("tool", {})
     found = tool.get("holdfast", {}) if isinstance(tool, dict) else {}
     if not isinstance(found, dict):
         raise ConfigError(f"{file}: tool.holdfast must be a table, [tool.holdfast]")
@@ -148,6 +152,18 @@ def _table(file: Path, text: bytes) -> Mapping[str, Any]:
             meant = f": did you mean {nearest[0]}?" if nearest else "."
             raise ConfigError(f"{file} has {key!r} under [tool.holdfast]{meant} There are {', '.join(SETTINGS)}")
     return found
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables `HOLDFAST_…` that are no settings, each with what is odd about it."""
+    known = [each.variable for each in SETTINGS.values()]
+    odd: dict[str, str] = {}
+    for name in sorted(os.environ if environment is None else environment):
+        # HOLDFAST_TEST_… are the pytest plugin's and people's own tests'.
+        if name.startswith("HOLDFAST_") and not name.startswith("HOLDFAST_TEST_") and name not in known:
+            nearest = get_close_matches(name, known, 1)
+            odd[name] = f"the variable {name:.80} is no setting" + (f": did you mean {nearest[0]}?" if nearest else "")
+    return odd
 
 
 # The embedded server --------------------------------------------------------------------------------

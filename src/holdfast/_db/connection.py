@@ -44,6 +44,7 @@ T = TypeVar("T")
 DriverError = psycopg.Error
 LockNotAvailable = psycopg.errors.LockNotAvailable
 
+DEFAULT_SCHEMA = "holdfast"
 CALL_TIMEOUT = 30.0
 """Seconds after which a call is given up and its connection closed: a stalled socket must not hang a loop."""
 
@@ -111,7 +112,10 @@ def conninfo(url: str, name: str) -> str:
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error as error:
-        raise ConfigError(f"this is not a PostgreSQL URL or connection string: {redact(str(error)).strip()}") from None
+        raise ConfigError(
+            f"this is not a PostgreSQL URL or connection string: {redact(str(error)).strip()}. "
+            "Write for example postgresql://user@host:5432/database"
+        ) from None
     defaults = {**_DEFAULTS, "application_name": name}
     if "," in f"{given.get('host')}{given.get('hostaddr')}":
         # Of several servers the one that can be written to, or a standby in front would hide it.
@@ -171,14 +175,25 @@ _NO_SCHEMA = {"3F000", "42P01", "42883", "42704", "42703"}
 _DATA = ("22", "23", "54")
 _REFUSED = ("28", "3D")
 _LIBPQ_ADVICE = re.compile(r"\n\s*Is the server running[^\n]*")
-_REFUSED_TEXTS = (
-    "password authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "does not exist",
-    "peer authentication failed",
-    "is not permitted to log in",
-)
+_SAID_BEFORE = re.compile(r"^connection (?:failed|is bad): (?=connection to server)")
+_REFUSED_BECAUSE = {
+    'database ".*" does not exist': "Create it (createdb), or correct the name of the database in the URL.",
+    'role ".*" does not exist': "Create it (createuser), or correct the user in the URL.",
+    "password authentication failed": "Check the user and the password in the URL; in it, @ is written %40, and / %2F.",
+    "no password supplied": "Give it in the URL, behind the user and a colon, or in PGPASSWORD.",
+    "no pg_hba.conf entry": "The server's pg_hba.conf lets nobody in like this: ask who looks after the server.",
+    "peer authentication failed": "Become that user, or name another one in the URL, with a password.",
+    "is not permitted to log in": "Name another user in the URL, or let this one in: ALTER ROLE … LOGIN.",
+    "does not exist": "Check the user, the password and the name of the database in the URL.",
+}
+"""What a server says that will not let us in, however long we wait; and what to do about it."""
+
+_ADVICE = {
+    "failed to resolve host": "Check the name of the host in the URL.",
+    "too many clients|remaining connection slots": "It has no connection left: close some, or raise max_connections.",
+    "": "Is the server running, and does the URL name the right host and port?",
+}
+_WHICH_URL = "`holdfast config` shows the URL and where it comes from."
 
 
 def is_passing(error: BaseException) -> bool:
@@ -205,6 +220,11 @@ def is_contended(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.sqlstate in ("55P03", "40P01", "40001")
 
 
+def is_in_failed_transaction(error: BaseException) -> bool:
+    """Whether an earlier error of the same transaction is the reason."""
+    return isinstance(error, psycopg.errors.InFailedSqlTransaction)
+
+
 def is_missing_partition(error: BaseException) -> bool:
     """Whether a row of archive or attempt found no partition for its day."""
     return isinstance(error, psycopg.errors.CheckViolation) and "no partition" in str(error)
@@ -223,17 +243,18 @@ def is_unknown(error: BaseException) -> bool:
 def unreachable(error: BaseException) -> DatabaseUnreachable:
     """The driver's connection error as ours, without passwords; `permanent` if waiting will not help."""
     # libpq asks whether the server is running: our advice does that, once.
-    text = _LIBPQ_ADVICE.sub("", redact(str(error))).strip()
+    text = _SAID_BEFORE.sub("", _LIBPQ_ADVICE.sub("", redact(str(error))).strip())
     state = getattr(error, "sqlstate", None) or ""
-    permanent = state.startswith(_REFUSED) or any(words in text for words in _REFUSED_TEXTS)
-    advice = (
-        "Check the user, the password and the name of the database in the URL."
-        if permanent
-        else "Is the server running, and does the URL name the right host and port?"
-    )
-    made = DatabaseUnreachable(f"cannot connect to PostgreSQL: {text}\n{advice}")
-    made.permanent = permanent
+    refused = _first(_REFUSED_BECAUSE, text)
+    if refused is None and state.startswith(_REFUSED):
+        refused = _REFUSED_BECAUSE["does not exist"]
+    made = DatabaseUnreachable(f"cannot connect to PostgreSQL: {text}\n{refused or _first(_ADVICE, text)} {_WHICH_URL}")
+    made.permanent = refused is not None
     return made
+
+
+def _first(advice: dict[str, str], text: str) -> str | None:
+    return next((cure for pattern, cure in advice.items() if re.search(pattern, text)), None)
 
 
 def explained(error: BaseException, schema: str) -> HoldfastError | None:
@@ -253,13 +274,22 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
             return WrongState(text + hint)
         case state if state in _NO_SCHEMA:
             return SchemaError(
-                f"schema {schema!r} is missing in this database, or older than the code ({text}). Run: holdfast migrate"
+                f"schema {schema!r} is missing in this database, or older than the code ({text}). "
+                f"Run: {migrate_command(schema)}"
             )
         case state if state is not None and state.startswith(_DATA):
             return HoldfastError(f"the database refused this: {text}{hint}")
         case "42501":
-            return SchemaError(f"this database role may not do that: {text}")
+            return SchemaError(
+                f"this database role may not do that: {text}. "
+                "Use the role that owns the schema, or let the owner GRANT it what it needs"
+            )
     return None
+
+
+def migrate_command(schema: str) -> str:
+    """What to type when the tables of a schema are missing or old."""
+    return "holdfast migrate" + ("" if schema == DEFAULT_SCHEMA else f" --schema {schema}")
 
 
 @contextmanager
@@ -413,7 +443,7 @@ def as_uuid(text: str | UUID) -> UUID:
         return text
     try:
         return UUID(text)
-    except ValueError:
+    except (ValueError, AttributeError, TypeError):
         raise TaskNotFound(
             f"{text!r} is not the id of a task: it should look like 01890a5d-ac96-774b-bcce-b302099a8057"
         ) from None

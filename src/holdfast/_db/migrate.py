@@ -17,7 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from holdfast._db.config import check_schema
-from holdfast._db.connection import connect, explaining
+from holdfast._db.connection import connect, explaining, migrate_command
 from holdfast._sql.query import for_schema, quote, statements
 from holdfast.errors import SchemaError
 
@@ -76,7 +76,9 @@ def check_version(at: int, schema: str) -> None:
     if at > latest() + 1:
         _refuse_newer(schema, at)
     if at < max(1, latest() - 1):
-        raise SchemaError(f"schema {schema!r} is at version {at} and this code needs {latest()}. Run: holdfast migrate")
+        raise SchemaError(
+            f"schema {schema!r} is at version {at} and this code needs {latest()}. Run: {migrate_command(schema)}"
+        )
 
 
 def script(schema: str, *, above: int = 0) -> str:
@@ -177,7 +179,8 @@ async def _status(connection: AsyncConnection[Any], schema: str) -> Status:
 def _refuse_newer(schema: str, at: int) -> None:
     if at > latest():
         raise SchemaError(
-            f"schema {schema!r} is at version {at}, newer than this code, which knows {latest()}. Upgrade holdfast"
+            f"schema {schema!r} is at version {at}, newer than this code, which knows {latest()}. "
+            "Upgrade it: pip install --upgrade holdfast"
         )
 
 

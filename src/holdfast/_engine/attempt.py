@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -10,9 +10,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast._db.transactions import StepTransaction
-from holdfast._model.context import Context, Mover
+from holdfast._model.context import Context, Offers
 from holdfast._model.outcome import Advanced
-from holdfast._model.reference import Tracker
 from holdfast._model.request import Request
 from holdfast._model.step import Step
 from holdfast._sql.queries import Claimed
@@ -113,9 +112,7 @@ class Attempt:
     def stopping(self) -> bool:
         return self.stop_flag is not None and self.stop_flag.stopping
 
-    def context(
-        self, resources: Mapping[type, object], tracker: Tracker | None = None, mover: Mover | None = None
-    ) -> Context:
+    def context(self, offers: Offers) -> Context:
         """What the step is told about this attempt."""
         return Context(
             id=self.id,
@@ -129,11 +126,8 @@ class Attempt:
             key=self.key,
             headers=self._strings(),
             deadline=self.deadline,
-            resources=resources,
+            offers=offers,
             signals=self,
-            tracker=tracker,
-            transaction=self.transaction,
-            mover=mover,
         )
 
     def _strings(self) -> dict[str, str]:

@@ -188,6 +188,7 @@ class Claimer:
 
     async def _round(self) -> None:
         self._wake.clear()
+        self._pace.measure(self._roster.finished)
         if not self.healthy or self._room() <= 0:
             self._full, self._resume_at = True, self._most() - max(1, self._most() // 2)
             await self._sleep(self._poll)
@@ -245,10 +246,11 @@ class Claimer:
 
     async def _claim(self, queue: str) -> bool:
         """One claim; tells whether there may be more."""
-        self._pace.measure(self._roster.finished)
         limit = self._room()
-        if limit <= 0 or self.stopping:
+        if self.stopping:
             return False
+        if limit <= 0:
+            return True  # for want of slots, not of tasks: whoever frees one must wake us
         marks = self._marks[queue]
         sent = now()
         used = marks.current()

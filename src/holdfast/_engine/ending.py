@@ -1,6 +1,7 @@
 """How an attempt ended, until that is recorded, and what a row says of it afterwards."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
@@ -32,7 +33,7 @@ class Ending:
     outcome: Outcome
     kept: bool = False
     sent: float = 0.0
-    children: list[NewTask] = field(default_factory=list)
+    children: Sequence[NewTask] = ()
     otherwise: Outcome | None = None
 
 
@@ -66,7 +67,8 @@ def affordable(endings: list[Ending]) -> int:
         match ending.outcome:
             case Finished(result=bytes() as json) | Advanced(args=json) | Retried(error=json) | Failed(error=json):
                 size += len(json)
-        size += sum(len(child.args) for child in ending.attempt.children)
+        if ending.attempt.children:
+            size += sum(len(child.args) for child in ending.attempt.children)
         if size > LARGEST_BYTES:
             return max(1, count)
     return LARGEST_FLUSH

@@ -12,18 +12,21 @@ from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, cast
 
+import msgspec
+
 from holdfast._engine.attempt import Attempt, Interruption
-from holdfast._engine.ending import Ending, Unsure
-from holdfast._engine.moving import Moves, settled_by_move
+from holdfast._engine.ending import Unsure
+from holdfast._engine.moving import Moves, raised_after_move, returned_after_move
 from holdfast._engine.processes import Processes
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.codec import encode_error, simple_error
 from holdfast._model.conclude import outcome_of_error, outcome_of_return
-from holdfast._model.context import Context, current_context
+from holdfast._model.context import Context, Offers, current_context
 from holdfast._model.outcome import Advanced, Cancelled, Fail, Failed, Outcome, Released, Retried
 from holdfast._model.reference import Tracker
 from holdfast._model.step import Step
 from holdfast._model.tasks import Middleware, Tasks
+from holdfast.errors import DecodeError
 
 log = logging.getLogger("holdfast.worker")
 
@@ -38,45 +41,38 @@ class Execution:
         self, tasks: Tasks, resources: Mapping[type, object], freed: Callable[[Attempt], None], moves: Moves
     ) -> None:
         self._tasks = tasks
-        self._moves = moves
-        self._resources = resources
+        # An App, whose enqueue is what makes it an owner: for the references that steps get.
+        tracker = cast("Tracker | None", tasks._find_owner())
+        self._offers = Offers(resources, tracker, moves)
         self._middleware: Sequence[Middleware] = tasks._middleware
         self._freed = freed
-        # An App, whose enqueue is what makes it an owner; for references that steps get.
-        self._tracker = cast("Tracker | None", tasks._find_owner())
         self._threads = Threads()
         self._processes = Processes()
 
     async def execute(self, attempt: Attempt) -> Outcome | Unsure | None:
         """Runs an attempt to its end and gives what to record, or to find out; None if the lease is lost."""
-        outcome = await self._execute(attempt)
-        if attempt.moved is None or outcome is None:
-            return outcome
-        ending: Ending = attempt.moved[1]
-        # The step raised after its move, or returned: the move counts if it was committed.
-        ending.otherwise = ending.otherwise or outcome
-        return Unsure(ending)
-
-    async def _execute(self, attempt: Attempt) -> Outcome | None:
         step = attempt.definition
         if attempt.interruption is not None:
             return self._ended_by(attempt, step, asyncio.CancelledError())
         try:
             value = step.decode(attempt.args)
         except BaseException as error:  # of the step's class, which may raise anything
+            if isinstance(error, DecodeError):
+                _say_how_to_repair(error, attempt)
             return Failed(encode_error(error), charged=False)
         try:
             returned = await self._call(attempt, step, value)
         except BaseException as error:
-            return self._ended_by(attempt, step, error)
+            outcome = self._ended_by(attempt, step, error)
+            return outcome if attempt.moved is None or outcome is None else raised_after_move(attempt, outcome)
         if attempt.interruption is Interruption.LOST:
             return None
         if attempt.moved is not None:
-            return settled_by_move(attempt, returned).outcome
+            return returned_after_move(attempt, returned)
         return self._moves_checked(attempt, outcome_of_return(self._tasks, step, returned))
 
     async def _call(self, attempt: Attempt, step: Step, value: Any) -> Any:
-        context = attempt.context(self._resources, self._tracker, self._moves)
+        context = attempt.context(self._offers)
         current_context.set(context)
         if step.is_async and not self._middleware:
             # The common case, without a detour.
@@ -169,6 +165,17 @@ class Execution:
     async def close(self) -> None:
         self._threads.close()
         await self._processes.close()
+
+
+def _say_how_to_repair(error: DecodeError, attempt: Attempt) -> None:
+    if error.__cause__ is None:
+        error.__traceback__ = None  # only our own lines, which tell nothing
+    try:
+        given = ", ".join(list(msgspec.json.decode(attempt.args, type=dict[str, Any]))[:20]) or "none"
+    except (msgspec.MsgspecError, RecursionError):
+        given = "not an object"
+    cure = f"Correct the code and retry it, or the args: holdfast retry {attempt.id} --args '{{…}}'"
+    error.args = (f"{error} (the args are: {given}). {cure}",)
 
 
 async def _on_loop(step: Step, value: Any, context: Context) -> Any:

@@ -12,12 +12,12 @@ import msgspec
 
 from holdfast._db.callers import run_on, run_on_sync
 from holdfast._engine.attempt import Attempt
-from holdfast._engine.ending import Ending
+from holdfast._engine.ending import Ending, Unsure
 from holdfast._engine.writing import write
 from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_return
 from holdfast._model.context import Context
-from holdfast._model.outcome import Advanced, Failed, Finished
+from holdfast._model.outcome import Advanced, Failed, Finished, Outcome
 from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
@@ -42,6 +42,11 @@ class Moves:
     def _plan(self, ctx: Context, attempt: Attempt, next: Any) -> plans.Plan[Ending]:
         if attempt.moved is not None:
             raise DeclarationError("ctx.move was called twice in one attempt: a task makes one move at a time")
+        if attempt.transaction is not None:
+            raise DeclarationError(
+                "ctx.move is for a transaction of your own: a step with transactional=True returns the next step, "
+                "and both commit together"
+            )
         outcome = outcome_of_return(self._tasks, attempt.definition, next)
         if not isinstance(outcome, (Advanced, Finished)):
             raise DeclarationError(f"ctx.move: {_message(outcome)}")
@@ -64,8 +69,15 @@ class Moves:
         return ending
 
 
-def settled_by_move(attempt: Attempt, returned: Any) -> Ending:
-    """What is to be found out after a step that moved by itself has returned."""
+def raised_after_move(attempt: Attempt, outcome: Outcome) -> Unsure:
+    """The step moved by itself and then raised: the move counts if it was committed, else what was raised."""
+    ending: Ending = attempt.moved[1]
+    ending.otherwise = outcome
+    return Unsure(ending)
+
+
+def returned_after_move(attempt: Attempt, returned: Any) -> Unsure:
+    """The step moved by itself and returned: the move counts if it was committed."""
     value, ending = attempt.moved
     why = (
         "the transaction given to ctx.move was not committed when the step ended: commit it before you return"
@@ -74,7 +86,7 @@ def settled_by_move(attempt: Attempt, returned: Any) -> Ending:
     )
     name = f"{attempt.kind}.{attempt.step}"
     ending.otherwise = Failed(simple_error("holdfast.errors.DeclarationError", f"{name}: {why}"))
-    return ending  # type: ignore[no-any-return]
+    return Unsure(ending)
 
 
 def _message(outcome: Any) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
-from holdfast._model.context import Context, current_context
+from holdfast._model.context import Context, Offers, current_context
 from holdfast._model.request import Request
 from holdfast._model.step import OWNER, Step
 from holdfast.errors import HoldfastError
@@ -156,6 +156,7 @@ def _end_unwanted(starting: "asyncio.Future[_Child]") -> None:
 class _NoSignals:
     cancelled = False
     stopping = False
+    transaction = None
 
 
 def serve(pipe: "Connection[Any, Any]", parent: int) -> None:
@@ -185,7 +186,7 @@ def _run(request: dict[str, Any]) -> tuple[bool, Any]:
         step = _find(request["module"], request["qualname"])
         if "args" not in request:
             return True, None  # it was only to be loaded
-        context = Context(**request["context"], resources={}, signals=_NoSignals())
+        context = Context(**request["context"], offers=Offers(), signals=_NoSignals())
         current_context.set(context)
         returned = step.call(step.decode(request["args"]), context)
         # How to read a result stays here: it is code, and nobody asks for it there.

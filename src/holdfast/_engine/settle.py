@@ -263,7 +263,7 @@ class Settler:
     def refusal(self, ending: Ending, error: EnqueueRefused) -> Outcome:
         """The step enqueued what cannot be: that is its error, and nothing else becomes real."""
         self.keeper.forget(ending)
-        ending.children = []
+        ending.children = ()
         attempt = ending.attempt
         outcome = outcome_of_error(attempt.definition, error, attempt.errors)
         if isinstance(outcome, (Retried, Failed)):
@@ -332,7 +332,7 @@ class Settler:
                 if fence is not None and intact(ending, fence):
                     self.keeper.forget(ending)
                     if fence.cancelled and not isinstance(ending.outcome, Finished):
-                        ending.outcome, ending.children = Cancelled(""), []
+                        ending.outcome, ending.children = Cancelled(""), ()
                     again.append(ending)
                 elif fence is not None and moved_on(ending, fence):
                     # An earlier send, whose answer was lost, came through after all.

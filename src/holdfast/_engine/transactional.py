@@ -11,15 +11,16 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
-from holdfast._db.connection import is_contended, is_passing, is_unknown
+from holdfast._db.connection import is_contended, is_in_failed_transaction, is_passing, is_unknown
 from holdfast._db.transactions import StepTransaction, Transactions
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending, Recorded, Times, Unsure
 from holdfast._engine.execution import Execution, fields
 from holdfast._engine.settle import Settler
 from holdfast._engine.writing import groups, write
+from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_error
-from holdfast._model.outcome import Advanced, Cancelled, Finished, Outcome, Released
+from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released
 from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
@@ -32,6 +33,15 @@ T = TypeVar("T")
 RERUNS = 5
 """How often a step is executed anew because its transaction met another one, before it is given back for a while."""
 REST_SECONDS = 1.0
+
+_CLOSED = (
+    "it closed the connection of its transaction, and everything is rolled back. Leave ctx.tx open, and do not write "
+    "`with ctx.tx`: the worker commits when the step has returned"
+)
+_CAUGHT = (
+    "(An error was caught inside of it, and PostgreSQL takes nothing more after one. Let it pass, or put what may fail "
+    "into a savepoint: ctx.tx.transaction(), ctx.tx_sync.transaction().)"
+)
 
 Answer: TypeAlias = Outcome | Recorded | Unsure | None
 
@@ -90,6 +100,11 @@ class TransactionalSteps:
 
     async def _record(self, transaction: StepTransaction, attempt: Attempt, outcome: Outcome) -> Answer:
         """Writes the outcome in the step's transaction, and commits both."""
+        connection = transaction.tx or transaction.tx_sync
+        if connection is not None and connection.closed and not connection.broken:
+            await transaction.roll_back()
+            name = f"{attempt.kind}.{attempt.step}"
+            return Failed(simple_error("holdfast.errors.DeclarationError", f"{name}: {_CLOSED}"))
         ending = Ending(attempt, outcome)
         try:
             answer = await self._write(transaction, ending)
@@ -133,7 +148,9 @@ class TransactionalSteps:
         if is_contended(error):
             raise _MetAnother from error
         if is_passing(error):
-            return Released()
+            return Released(delay=REST_SECONDS)
+        if is_in_failed_transaction(error):
+            error.add_note(_CAUGHT)
         return outcome_of_error(ending.attempt.definition, error, ending.attempt.errors)
 
 

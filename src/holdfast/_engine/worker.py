@@ -298,6 +298,8 @@ class Worker:
         former = self.roster.find(attempt.id)
         if former is not None and former.handle is None and former not in self.roster.ready:
             former = None  # it has ended, and that we could claim its task says that this is recorded
+        elif former is not None and former.moved is not None:
+            former = None  # it has moved by itself, and is only returning
         if former is not None:
             self._lose(former)
         lingering = self.roster.lingering.get(attempt.id)
@@ -336,10 +338,8 @@ class Worker:
         roster.finished += 1
         if outcome is None:
             roster.forget(attempt)
-        elif isinstance(outcome, Recorded):
-            self.settler.tell_recorded(outcome.ending, outcome.claimed_at)
-        elif isinstance(outcome, Unsure):
-            self.settler.find_out(outcome.ending)
+        elif isinstance(outcome, (Recorded, Unsure)):
+            self._settled_elsewhere(outcome)
         elif roster.holds(attempt):
             self.settler.add(attempt, outcome)
             if isinstance(outcome, (Retried, Failed)):
@@ -355,6 +355,12 @@ class Worker:
             )
             return
         self._slot_freed(attempt)
+
+    def _settled_elsewhere(self, outcome: Recorded | Unsure) -> None:
+        if isinstance(outcome, Recorded):
+            self.settler.tell_recorded(outcome.ending, outcome.claimed_at)
+        else:
+            self.settler.find_out(outcome.ending)
 
     def _slot_freed(self, attempt: Attempt) -> None:
         self.roster.busy -= 1

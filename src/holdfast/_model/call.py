@@ -1,6 +1,7 @@
 """What can be enqueued: a bound function, a step value, or a name with args."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, overload
@@ -129,11 +130,16 @@ def step_of_class(cls: type) -> Step | None:
     return vars(cls).get(OWNER)
 
 
+_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.\w+)?", re.ASCII)
+_IF_IT_WAS_CALLED = ": if a function was called to get it, write function.bind(...) instead of function(...)"
+
+
 def _cure_for(what: object) -> str:
     if isinstance(what, type):
         return f"{what.__qualname__} is a class: enqueue a value of it, {what.__qualname__}(...)"
     if isinstance(what, str):
-        return f"a string cannot be enqueued: for a task by its name write named({what!r}, {{...}})"
+        by_name = f"; for a task by its name write named({what!r}, {{...}})" if _NAME.fullmatch(what) else ""
+        return f"a string cannot be enqueued{_IF_IT_WAS_CALLED}{by_name}"
     if inspect.iscoroutine(what):
         what.close()  # or Python warns that it was never awaited
         return f"{what.__name__}(...) was called, not enqueued: enqueue {what.__name__}.bind(...)"
@@ -141,6 +147,8 @@ def _cure_for(what: object) -> str:
     if callable(bind) and hasattr(what, "enqueue"):
         name = getattr(what, "__name__", "function")
         return f"{name} is a function without its arguments: enqueue {name}.bind(...)"
+    if type(what).__module__ == "builtins":
+        return f"{what!r:.80} is not a step of any kind{_IF_IT_WAS_CALLED}"
     return (
         f"{type(what).__qualname__} is not a step of any kind: declare it with @kind.step above the class, "
         "and check that its module is imported"

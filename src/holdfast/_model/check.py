@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -19,7 +20,8 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 def check_step_class(cls: object, what: str) -> None:
     """Refuse what cannot be a step class: no fields, no `run`, fields that cannot be stored."""
     if not isinstance(cls, type):
-        raise DeclarationError(f"{what}: a step is a class with fields and a run method, not {cls!r}")
+        cure = ": a function is a task of its own, @app.task" if inspect.isroutine(cls) else ""
+        raise DeclarationError(f"{what}: a step is a class with fields and a run method, not {cls!r}{cure}")
     owner = vars(cls).get(OWNER)
     if owner is not None:
         raise DeclarationError(
@@ -61,6 +63,7 @@ def check_function(function: object, what: str) -> tuple[bool, bool]:
     parameters = list(hints.signature(function).parameters.values())
     names = hints.namespace(function)
     takes_ctx = bool(parameters) and hints.names_context(parameters[0].annotation, names, Context)
+    _check_first(parameters, what)
     for each in parameters[takes_ctx:]:
         if each.kind is each.POSITIONAL_ONLY:
             raise DeclarationError(
@@ -75,6 +78,17 @@ def check_function(function: object, what: str) -> tuple[bool, bool]:
     if takes_ctx and parameters[0].kind not in _POSITIONAL:
         raise DeclarationError(f"{what}: the Context is given by position: {parameters[0].name} cannot be keyword-only")
     return inspect.iscoroutinefunction(function), takes_ctx
+
+
+def _check_first(parameters: list[inspect.Parameter], what: str) -> None:
+    """A first parameter without annotation whose name says that it is not meant as an argument."""
+    if not parameters or parameters[0].annotation is not inspect.Parameter.empty:
+        return
+    match parameters[0].name:
+        case "ctx":
+            raise DeclarationError(f"{what}: to be given the context, annotate it: ctx: Context")
+        case "self" | "cls":
+            raise DeclarationError(f"{what}: a method cannot be a task: write a function outside of the class")
 
 
 def check_not_generator(function: Callable[..., Any], what: str) -> None:
@@ -105,8 +119,9 @@ def check_storable(hint: Any, what: str) -> None:
     except Exception as error:
         raise DeclarationError(f"{what} has a type that cannot be stored as JSON: {error}") from None
     if unknown is not None:
+        path = "Use str for a path. Else use" if issubclass(unknown, PurePath) else "Use"
         raise DeclarationError(
-            f"{what} has a type that cannot be stored as JSON: {unknown.__qualname__}. Use builtins, "
+            f"{what} has a type that cannot be stored as JSON: {unknown.__qualname__}. {path} builtins, "
             "datetime, UUID, Decimal, enums, dataclasses, msgspec Structs, attrs classes or pydantic models."
         )
 

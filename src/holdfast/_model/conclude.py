@@ -37,7 +37,7 @@ def outcome_of_return(tasks: Tasks, step: Step, returned: Any) -> Outcome:
             case None | Done(result=None):
                 return Finished(None)
             case Done(result=result):
-                return Finished(encode_result(result))
+                return _finished(step, result)
             case Later(step=next_step, delay=delay, at=at):
                 return _move(tasks, step, next_step, delay, at)
             case Fail() | Snooze() | Cancel():
@@ -45,7 +45,7 @@ def outcome_of_return(tasks: Tasks, step: Step, returned: Any) -> Outcome:
             case _ if step_of_class(type(returned)) is not None:
                 return _move(tasks, step, returned)
             case _ if isinstance(step, FunctionStep) and not inspect.isawaitable(returned):
-                return Finished(encode_result(returned))
+                return _finished(step, returned)
             case _:
                 return _refused(step, _why_no_ending(returned))
     except EncodeError as error:
@@ -71,6 +71,14 @@ def outcome_of_error(step: Step, error: BaseException, errors: int) -> Outcome:
                 return Failed(encode_error(error)) if wait is None else Retried(encode_error(error), wait)
     except Exception:  # the error itself is broken: say so, and let a person look
         return Failed(encode_error(error))
+
+
+def _finished(step: Step, result: Any) -> Outcome:
+    try:
+        return Finished(encode_result(result))
+    except EncodeError as error:
+        why = f"{step.kind}.{step.name}: its result cannot be stored: {error}"
+        return Failed(simple_error("holdfast.errors.EncodeError", why))
 
 
 def _move(tasks: Tasks, step: Step, value: Any, delay: float = 0.0, at: Any = None) -> Outcome:

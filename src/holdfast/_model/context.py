@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 from uuid import UUID
@@ -31,6 +32,8 @@ class Signals(Protocol):
     def cancelled(self) -> bool: ...
     @property
     def stopping(self) -> bool: ...
+    @property
+    def transaction(self) -> "Transaction | None": ...
 
 
 class Transaction(Protocol):
@@ -49,16 +52,26 @@ class Mover(Protocol):
     def move_sync(self, ctx: "Context", attempt: Any, next: Any, conn: object) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What a worker offers to all its steps."""
+
+    resources: Mapping[type, object] = field(default_factory=dict)
+    tracker: Tracker | None = None
+    mover: Mover | None = None
+
+
 class Context:
-    """The attempt a step runs in: which task, which step, how often it was tried, and what it may use."""
+    """The attempt a step runs in: which task, which step, how often it was tried, and what it may use.
+
+    `id`, `kind`, `queue`, `key` and `headers` are the task's, `step` is where it stands. `attempt` is the number of
+    this execution over the task's life, `moves` that of the moves before it; `errors` and `crashes` are of this visit.
+    """
 
     __slots__ = (
         "_enqueued",
-        "_mover",
-        "_resources",
+        "_offers",
         "_signals",
-        "_tracker",
-        "_transaction",
         "attempt",
         "crashes",
         "deadline",
@@ -86,11 +99,8 @@ class Context:
         key: str | None,
         headers: Mapping[str, str],
         deadline: datetime | None,
-        resources: Mapping[type, object],
+        offers: "Offers",
         signals: Signals,
-        tracker: Tracker | None = None,
-        transaction: Transaction | None = None,
-        mover: Mover | None = None,
     ) -> None:
         self.id = id
         self.kind = kind
@@ -103,11 +113,8 @@ class Context:
         self.key = key
         self.headers = headers
         self.deadline = deadline
-        self._resources = resources
+        self._offers = offers
         self._signals = signals
-        self._tracker = tracker
-        self._transaction = transaction
-        self._mover = mover
         self._enqueued: list[Request] | None = None
 
     @property
@@ -144,9 +151,10 @@ class Context:
 
     def resource(self, cls: type[R], /) -> R:
         """What `@app.resource` made for this worker: looked up by its class, or a base class of it."""
-        found: Any = self._resources.get(cls)
+        resources = self._offers.resources
+        found: Any = resources.get(cls)
         if found is None:
-            found = next((each for each in self._resources.values() if isinstance(each, cls)), None)
+            found = next((each for each in resources.values() if isinstance(each, cls)), None)
         if found is None:
             raise DeclarationError(
                 f"there is no resource of type {cls.__qualname__}: declare a function with @app.resource "
@@ -157,19 +165,21 @@ class Context:
     @property
     def tx(self) -> "AsyncConnection[Any]":
         """The connection of a transactional `async def` step: what is written on it commits with the step's outcome."""
-        if self._transaction is None or self._transaction.tx is None:
+        transaction = self._signals.transaction
+        if transaction is None or transaction.tx is None:
             raise self._no_transaction("ctx.tx", "async def", "ctx.tx_sync")
-        return self._transaction.tx
+        return transaction.tx
 
     @property
     def tx_sync(self) -> "Connection[Any]":
         """The connection of a transactional `def` step: what is written on it commits with the step's outcome."""
-        if self._transaction is None or self._transaction.tx_sync is None:
+        transaction = self._signals.transaction
+        if transaction is None or transaction.tx_sync is None:
             raise self._no_transaction("ctx.tx_sync", "def", "ctx.tx")
-        return self._transaction.tx_sync
+        return transaction.tx_sync
 
     def _no_transaction(self, name: str, where: str, other: str) -> DeclarationError:
-        if self._transaction is not None:
+        if self._signals.transaction is not None:
             return DeclarationError(f"{name} is for {where} steps: use {other} here")
         return DeclarationError(f"{name}: {self.kind}.{self.step} is not declared with transactional=True")
 
@@ -188,9 +198,9 @@ class Context:
         return next
 
     def _required_mover(self, name: str) -> Mover:
-        if self._mover is None:
+        if self._offers.mover is None:
             raise DeclarationError(f"{name} needs a worker: a step in a process and a test's context() have none")
-        return self._mover
+        return self._offers.mover
 
     @overload
     def enqueue(self, what: "Call[R]", /, **options: Unpack[EnqueueOptions]) -> Ref[R]: ...
@@ -208,7 +218,11 @@ class Context:
             self._enqueued = []
         self._enqueued.append(request)
         return Ref(
-            request.id, request.kind, queue=request.queue, tracker=self._tracker, decode_result=request.decode_result
+            request.id,
+            request.kind,
+            queue=request.queue,
+            tracker=self._offers.tracker,
+            decode_result=request.decode_result,
         )
 
     def __repr__(self) -> str:

@@ -142,8 +142,8 @@ def _not_understood(word: str) -> FilterError:
 def _checked(term: Term) -> Term:
     if term.field not in FIELDS:
         near = get_close_matches(term.field, FIELDS, 1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        raise FilterError(f"there is no field {term.field!r} to filter by: {meant}there are {', '.join(FIELDS)}")
+        meant = f": did you mean {near[0]}?" if near else "."
+        raise FilterError(f"there is no field {term.field!r} to filter by{meant} There are {', '.join(FIELDS)}")
     if bool(term.path) != (term.field == "args") or not all(term.path):
         how = "args.order_id:42" if term.field == "args" else f"{term.field}:…"
         raise FilterError(f"{term}: write {how}")
@@ -160,7 +160,7 @@ def _check_value(field: str, value: str) -> None:
     match field:
         case "state" if value not in (*UNFINISHED, *FINISHED, *PHASES):
             near = get_close_matches(value, (*UNFINISHED, *FINISHED, *PHASES), 1)
-            meant = f", did you mean {near[0]}?" if near else ""
+            meant = f", did you mean {near[0]}?" if near else "."
             raise FilterError(f"state:{value}: there is no such state{meant} Give {FIELDS['state']}")
         case "priority" if value not in tuple("0123456789"):
             raise FilterError(f"priority:{value}: give 0 to 9")

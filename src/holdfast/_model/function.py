@@ -9,6 +9,7 @@ from typing_extensions import TypeVar
 from holdfast._model import hints
 from holdfast._model.call import Call, PreparedCall
 from holdfast._model.context import Context
+from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Ref
 from holdfast._model.step import OWNER, FunctionStep
 
@@ -56,8 +57,18 @@ class Function(Generic[P, R]):
             try:
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
-                raise TypeError(f"{self.name}: {error}") from None
+                raise TypeError(f"{self.name}: {self._unknown(kwargs) or error}") from None
         return given
+
+    def _unknown(self, kwargs: dict[str, Any]) -> str | None:
+        """What is wrong with the names of arguments: Python would complain about those that are missing."""
+        unknown = next((name for name in kwargs if name not in self._names), None)
+        if unknown is None:
+            return None
+        if unknown in EnqueueOptions.__annotations__ or unknown == "conn":
+            call = f"app.enqueue({self.name}.bind(...), {unknown}=...)"
+            return f"it has no parameter {unknown!r}; if it is meant for the enqueue, write {call}"
+        return f"it has no parameter {unknown!r}; its parameters are {', '.join(self._signature.parameters) or 'none'}"
 
     def __repr__(self) -> str:
         return f"<Function {self.name}>"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from holdfast._model.call import Runs, RunsWithContext, StepValue, call_of
+from holdfast._model.call import Call, Runs, RunsWithContext, StepValue, call_of
 from holdfast._model.check import check_executor, check_run, check_step_class
 from holdfast._model.names import check_step
 from holdfast._model.options import EnqueueOptions, StepOptions, Upgrade, check_known, old_names, settings
@@ -57,7 +57,11 @@ class Kind(Generic[KR]):
         """Enqueue a task of this kind that begins with the step `first`."""
         call = call_of(first)
         if call.kind != self.name:
-            raise EnqueueRefused(f"{type(first).__name__} is a step of {call.kind}, not of {self.name}")
+            if isinstance(first, Call):
+                raise EnqueueRefused(f"{call.kind} is not a step of {self.name}: use app.enqueue(...) for it")
+            raise EnqueueRefused(
+                f"{type(first).__name__} is a step of {call.kind}, not of {self.name}: use app.enqueue(...) for it"
+            )
         return await self._tasks._app().enqueue(first, conn=conn, **options)
 
     def _declare(self, cls: Any, options: StepOptions) -> None:

@@ -1,12 +1,13 @@
 """An enqueue as asked for, checked: what is wrong is refused here, before anything is written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any, Literal
 from uuid import UUID
 
-from holdfast._model.call import Call, Entry, call_of
+from holdfast._model.call import Call, Entry, call_of, step_of_class
 from holdfast._model.codec import encode
 from holdfast._model.duration import seconds
 from holdfast._model.names import check_priority, check_queue, uuid7
@@ -38,9 +39,12 @@ class Request:
     decode_result: Any
 
 
-def request_of(what: object, options: EnqueueOptions | None = None) -> Request:
+def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[object, ...] = ()) -> Request:
     """What to write for `what`, a call or a step value, or an EnqueueRefused that says why not."""
     given: Mapping[str, Any] = options or {}
+    if more:
+        name = getattr(what, "__name__", "function")
+        raise EnqueueRefused(f"enqueue takes one thing to enqueue: bind arguments to it, enqueue({name}.bind(…))")
     if isinstance(what, Entry):
         given = {**given, **what.options}
         what = what.what
@@ -67,13 +71,28 @@ def request_of(what: object, options: EnqueueOptions | None = None) -> Request:
         raise EnqueueRefused(f"cannot enqueue {name}: {error}") from error
 
 
+def requests_of(what: Iterable[Any], options: EnqueueOptions | None = None) -> list[Request]:
+    """What to write for many."""
+    if isinstance(what, (Call, Entry, str)) or step_of_class(type(what)) is not None or not isinstance(what, Iterable):
+        raise EnqueueRefused(
+            f"enqueue_many takes a list or another iterable, not one {type(what).__name__}: "
+            "put it into a list, or use enqueue(…)"
+        )
+    return [request_of(each, options) for each in what]
+
+
 def _check_names(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in EnqueueOptions.__annotations__:
             known = ", ".join(sorted(EnqueueOptions.__annotations__))
-            raise EnqueueRefused(f"there is no enqueue option {name!r}; there are {known}")
+            raise EnqueueRefused(f"there is no enqueue option {name!r}{_meant(name)} There are {known}")
         if name in _LATER_VERSION:
             raise EnqueueRefused(f"the enqueue option {name!r} is not supported by this version of Holdfast")
+
+
+def _meant(name: str) -> str:
+    nearest = get_close_matches(name, EnqueueOptions.__annotations__, 1)
+    return f": did you mean {nearest[0]}?" if nearest else "."
 
 
 def _when(options: Mapping[str, Any]) -> tuple[timedelta, datetime | None]:
@@ -83,7 +102,7 @@ def _when(options: Mapping[str, Any]) -> tuple[timedelta, datetime | None]:
     if options.get("delay") is not None:
         raise EnqueueRefused("give delay= or at=, not both")
     if not isinstance(at, datetime):
-        raise EnqueueRefused(f"at= must be a datetime, not {type(at).__name__}")
+        raise EnqueueRefused(f"at= must be a datetime, not {type(at).__name__}; for a length of time give delay=")
     at = at.astimezone() if at.tzinfo is None else at
     if not EARLIEST <= at <= LATEST:
         raise EnqueueRefused(f"at={at.isoformat()} is out of range")

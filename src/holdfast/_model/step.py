@@ -13,7 +13,7 @@ from holdfast._model.context import Context
 from holdfast._model.options import Settings, Upgrade
 from holdfast._model.outcome import Done
 from holdfast._model.storable import unknown_class
-from holdfast.errors import DecodeError
+from holdfast.errors import DecodeError, EncodeError
 
 MAIN = "main"
 """The only step of a function."""
@@ -111,6 +111,12 @@ class ClassStep(Step):
 
 class FunctionStep(Step):
     """The only step of a function; its args are the function's arguments by name, as they were given."""
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return encode(value)
+        except EncodeError as error:
+            raise EncodeError(f"{self.kind}: args{str(error).removeprefix('value')}") from error
 
     def call(self, value: Any, ctx: Context) -> Any:
         return self.target(ctx, **value) if self.takes_ctx else self.target(**value)

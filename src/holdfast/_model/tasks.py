@@ -1,6 +1,7 @@
 """`Tasks`: what is declared in a package, without a database. An App is Tasks with one."""
 
 import inspect
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,8 @@ from holdfast._model.options import KindOptions, check_known, old_names, setting
 from holdfast._model.reference import Failure
 from holdfast._model.step import MAIN, FunctionStep, Step, result_type_of
 from holdfast.errors import ConfigError, DeclarationError, EnqueueRefused
+
+_RENAME = "rename one, a function with @app.task(name=…)"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,7 +107,13 @@ class Tasks:
         check_known(what, options, KindOptions)
         if "name" in options:
             raise DeclarationError(f"{what}: the name of a kind is its first argument: leave name= out")
-        checked = _kind_name(what, name)
+        if not isinstance(name, str):
+            raise DeclarationError('kind(…): it takes a name: greeter = app.kind("greeter"), and then @greeter.step')
+        try:
+            checked = check_kind(name)
+        except ConfigError as error:
+            suggested = _suggested(name)
+            raise DeclarationError(f"{what}: {error}" + (f". Write kind({suggested})" if suggested else "")) from None
         settings(what, options, {})
         check_storable(result, f"{what}: result")
         made: Kind[Any] = Kind(self, checked, result, options, old_names(what, options.get("was"), check_kind))
@@ -145,6 +154,10 @@ class Tasks:
 
     def _include(self, other: "Tasks") -> None:
         """Take in what `other` declares, now and later."""
+        if not isinstance(other, Tasks):
+            name = getattr(other, "__name__", None) if inspect.ismodule(other) else None
+            cure = f": give the Tasks in it, or name it, App(modules=[{name!r}])" if name else ""
+            raise DeclarationError(f"App(include=[…]) takes Tasks, not a {type(other).__name__}{cure}")
         if other in self._and_includers() or self in other._included_by:
             return
         for name, kind in other._kinds.items():
@@ -176,7 +189,7 @@ class Tasks:
     def _declare_function(self, f: Callable[..., Any], options: Mapping[str, Any]) -> Function[Any, Any]:
         what = f"@task {getattr(f, '__name__', f)!s}"
         is_async, takes_ctx = check_function(f, what)
-        name = _kind_name(what, options.get("name", f.__name__))
+        name = _name_of(what, options.get("name", f.__name__))
         chosen = settings(what, options, {})
         check_executor(chosen, f, what, is_async=is_async)
         was = old_names(what, options.get("was"), check_kind)
@@ -196,17 +209,20 @@ class Tasks:
 
     def _add_kind(self, name: str, kind: Kind[Any] | Function[Any, Any]) -> None:
         for each in self._and_includers():
-            if each._kinds.get(name, kind) is not kind:
-                raise DeclarationError(f"there are two kinds named {name!r}: rename one with name=")
+            there = each._kinds.get(name, kind)
+            if there is not kind:
+                raise DeclarationError(f"there are two kinds named {name!r}{_places(there, kind)}: {_RENAME}")
         for each in self._and_includers():
             each._kinds[name] = kind
 
     def _add_steps(self, rows: Mapping[tuple[str, str], Step]) -> None:
         for each in self._and_includers():
             for (kind, name), step in rows.items():
-                if each._steps.get((kind, name), step) is not step:
+                there = each._steps.get((kind, name), step)
+                if there is not step:
+                    places = _places(there, step)
                     raise DeclarationError(
-                        f"there are two steps named {kind}.{name} (was= counts too): rename one with name="
+                        f"there are two steps named {kind}.{name}{places}; was= counts too: rename one with name="
                     )
         for each in self._and_includers():
             each._steps.update(rows)
@@ -216,8 +232,27 @@ def _add_new(known: list[R], more: list[R]) -> None:
     known += [each for each in more if each not in known]
 
 
-def _kind_name(what: str, name: object) -> str:
+def _name_of(what: str, name: object) -> str:
+    """The name of the kind that a function is."""
     try:
         return check_kind(name)
     except ConfigError as error:
-        raise DeclarationError(f"{what}: {error}. Give a name with name=.") from None
+        raise DeclarationError(f"{what}: {error}. Give a name with name={_suggested(name)}") from None
+
+
+def _suggested(name: object) -> str:
+    """`'send_mail'` for `sendMail`; nothing if that would be no name either."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name))
+    made = re.sub(r"[^a-z0-9-]+", "_", words.lower()).strip("_-")[:63]
+    return repr(made) if re.match("[a-z]", made) and made != "lambda" else ""
+
+
+def _place(of: object) -> str:
+    """`shop.mail.send`: where something is declared, if it knows."""
+    step = of if isinstance(of, Step) else getattr(of, "_step", None)
+    return f"{step.module}.{step.qualname}" if isinstance(step, Step) else ""
+
+
+def _places(one: object, other: object) -> str:
+    found = [place for place in (_place(one), _place(other)) if place]
+    return f" ({' and '.join(found)})" if len(set(found)) > 1 else ""

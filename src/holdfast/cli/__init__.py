@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.options import Setup, common_options, pass_setup
+from holdfast.cli.options import common_options
 from holdfast.cli.output import FAILED, code_of, known_failure, note, report, report_bug
 
 if TYPE_CHECKING:
@@ -158,8 +158,7 @@ def _asks_for_json(arguments: list[str]) -> bool:
 @click.group("holdfast", cls=_Main, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @common_options
 @click.version_option(None, "--version", package_name="holdfast", prog_name="holdfast", message="%(prog)s %(version)s")
-@pass_setup
-def main(setup: Setup) -> None:
+def main() -> None:
     """Durable, resumable tasks on PostgreSQL.
 
     \b
@@ -168,9 +167,3 @@ def main(setup: Setup) -> None:
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 the database cannot be reached.
     """
-    ctx = click.get_current_context()
-    if setup.json and ctx.invoked_subcommand == "pg":
-        from holdfast.cli.pg import pg
-
-        # `pg` has its own --json.
-        ctx.default_map = {"pg": {name: {"as_json": True} for name in pg.commands}}

@@ -1,14 +1,12 @@
 """`holdfast config`: every setting and where it came from."""
 
-import os
 import sys
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import click
 
-from holdfast._db.config import Resolved, embedded_folder, embedded_url, project_file, redact
+from holdfast._db.config import Resolved, embedded_folder, embedded_url, project_file, redact, unknown_variables
 from holdfast._db.settings import SETTINGS, shown
 from holdfast.cli.options import Setup, common_options, pass_setup
 from holdfast.cli.output import USAGE, Cell, Failure, facts, line, note, print_json, table
@@ -45,15 +43,13 @@ def config(setup: Setup) -> None:
     """
     found, problems = _settings(setup)
     answer = _ask(setup, found)
-    unknown = _unknown_variables()
+    unknown = unknown_variables()
     if setup.json:
-        print_json(_as_json(found, answer, unknown))
+        print_json(_as_json(found, answer, list(unknown)))
     else:
         _print(found, answer)
-        for name in unknown:
-            nearest = get_close_matches(name, [each.variable for each in SETTINGS.values()], 1)
-            meant = f": did you mean {nearest[0]}?" if nearest else ""
-            note(f"the variable {line(name, 80)} is no setting{meant}")
+        for about in unknown.values():
+            note(line(about))
     if problems:
         raise Failure("\n".join(problems), USAGE, "ConfigError")
 
@@ -118,16 +114,6 @@ def _version() -> str:
     from holdfast.app import package_version
 
     return package_version()
-
-
-def _unknown_variables() -> list[str]:
-    known = {each.variable for each in SETTINGS.values()}
-    # HOLDFAST_TEST_… are the pytest plugin's and people's own tests'.
-    return sorted(
-        name
-        for name in os.environ
-        if name.startswith("HOLDFAST_") and not name.startswith("HOLDFAST_TEST_") and name not in known
-    )
 
 
 # The database ---------------------------------------------------------------------------------------

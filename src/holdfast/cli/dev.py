@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from holdfast._db.config import Database
     from holdfast.cli.dev_child import Child
     from holdfast.cli.dev_worker import Loaded, Order
+    from holdfast.cli.reload import Watcher
 
 LONGEST_PAUSE = 30.0
 """Seconds between two starts of a worker that crashes again and again."""
 STABLE = 60.0
 """Seconds after which a crash is not counted together with those before."""
-SERVER_LOOK = 2.0
-"""Seconds between two looks whether the embedded server still runs."""
 
 
 @click.command()
@@ -98,40 +97,41 @@ class Dev:
     """One `holdfast dev`, from its start to Ctrl-C."""
 
     def __init__(self, order: "Order", grace: float, *, reload: bool) -> None:
+        from holdfast.cli.dev_database import DevDatabase
         from holdfast.cli.dev_talk import Talk
-        from holdfast.cli.reload import Watcher, watched_folder
-        from holdfast.cli.servers import OwnServer
+        from holdfast.cli.reload import watched_folder
 
         self._order = order
         self._grace = grace
-        self._watcher = Watcher(watched_folder(order["app"])) if reload else None
-        self._talk = Talk(as_json=order["json"], watched=self._watcher.folder if self._watcher else None)
-        self._server = OwnServer()
+        self._watched = watched_folder(order["app"]) if reload else None
+        self._talk = Talk(as_json=order["json"], watched=self._watched)
+        self._database = DevDatabase(self._talk, order["url"])
         self._ending, self._at_once, self._saved = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._files: set[Path] = set()
-        self._migrated: set[tuple[str, str]] = set()
         self._was_ready = self._was_saved = False
         self._child: Child | None = None
         self._crashes = 0
-        self._watching: asyncio.Task[None] | None = None
-        self._keeping: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Lives until a signal, or an error that no save can repair; the exit code."""
+        from holdfast.cli.reload import Watcher
+
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal, number)
-        self._watching = loop.create_task(self._watch())
+        helpers: list[asyncio.Task[None]] = []
         try:
+            if self._watched is not None:
+                # Looked at before any of it is loaded, so that no save is overlooked.
+                watcher = await asyncio.to_thread(Watcher, self._watched)
+                self._talk.watches(watcher)
+                helpers.append(loop.create_task(self._watch(watcher)))
             return await self._lives()
         finally:
-            for helper in (self._watching, self._keeping):
-                if helper is not None:
-                    helper.cancel()
-                    await asyncio.wait([helper])
+            for helper in helpers:
+                helper.cancel()
             await self._end_child()
-            if await asyncio.to_thread(self._server.stop):
-                self._talk.server_stopped()
+            await self._database.close()
 
     def _on_signal(self, number: signal.Signals) -> None:
         if not self._ending.is_set():
@@ -140,9 +140,9 @@ class Dev:
         elif number != signal.SIGHUP:
             self._at_once.set()
 
-    async def _watch(self) -> None:
-        while self._watcher is not None:
-            self._files |= await self._watcher.next_changes()
+    async def _watch(self, watcher: "Watcher") -> None:
+        while True:
+            self._files |= await watcher.next_changes()
             self._saved.set()
 
     # --- one worker after the other
@@ -151,8 +151,7 @@ class Dev:
         from holdfast.cli.dev_child import Child
 
         while True:
-            started = self._server.started
-            self._child = await Child.start(self._order, str(started.folder) if started else None)
+            self._child = await Child.start(self._order, self._database.folder)
             await self._attend(self._child)
             if self._child.ended.done() and not self._is_interrupted:
                 code = await self._after_end(self._child)
@@ -179,7 +178,7 @@ class Dev:
         if database is None:
             return
         self._talk.loaded(self._order["app"], loaded, database)
-        child.tell(go=database.url)
+        child.tell(go=database.url, server=self._database.folder)
         await self._until(child.started, child.ended)
         if child.started.done():
             self._talk.started(round(child.started.result(), 3), again=self._was_ready)
@@ -202,7 +201,7 @@ class Dev:
             self._talk.not_started(code)
         else:
             return USAGE
-        if self._watcher is None:
+        if self._watched is None:
             return code
         await self._until()
         return None
@@ -211,13 +210,18 @@ class Dev:
         """Ends the worker for another one with the code that was saved."""
         from holdfast.cli.reload import forget_bytecode
 
-        self._saved.clear()
-        files, self._files = self._files, set()
-        if files and self._watcher is not None:
+        files = self._taken_files()
+        if files:
             self._crashes, self._was_saved = 0, True
             self._talk.reloading(files)
         await self._end_child()
-        forget_bytecode(files)
+        # What was saved meanwhile is loaded by the next worker too.
+        forget_bytecode(files | self._taken_files())
+
+    def _taken_files(self) -> set[Path]:
+        self._saved.clear()
+        files, self._files = self._files, set()
+        return files
 
     async def _end_child(self) -> None:
         child, self._child = self._child, None
@@ -244,7 +248,7 @@ class Dev:
 
     async def _prepared(self, loaded: "Loaded") -> "Database | None":
         """The database with its tables; None if the end came first."""
-        preparing = asyncio.ensure_future(self._prepare(loaded))
+        preparing = asyncio.ensure_future(self._database.prepare(loaded))
         ending = asyncio.ensure_future(self._ending.wait())
         await asyncio.wait([preparing, ending], return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
@@ -254,46 +258,3 @@ class Dev:
         with suppress(asyncio.CancelledError):
             await preparing
         return None
-
-    async def _prepare(self, loaded: "Loaded") -> "Database":
-        from holdfast._db.config import Database, embedded_url
-
-        url = loaded["url"]
-        if url is None:
-            url = await self._start_server()
-        await self._migrate(url, loaded["schema"])
-        if url == embedded_url() and self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep_server(loaded["schema"]))
-        return Database(url, "--url" if self._order["url"] else loaded["source"])
-
-    async def _start_server(self) -> str:
-        server = await asyncio.to_thread(self._server.start)
-        if self._server.started is not None and self._child is not None:
-            self._child.tell(server=str(server.folder))
-        return server.url()
-
-    async def _migrate(self, url: str, schema: str) -> None:
-        from holdfast._db.migrate import migrate
-
-        if (url, schema) not in self._migrated:
-            applied = await migrate(url, schema)
-            self._migrated.add((url, schema))
-            if applied:
-                self._talk.migrated(applied)
-
-    async def _keep_server(self, schema: str) -> None:
-        """Starts the embedded server again if somebody has ended it, perhaps another `dev` that had started it."""
-        from holdfast import embedded
-
-        while True:
-            await asyncio.sleep(SERVER_LOOK)
-            if await asyncio.to_thread(embedded.find) is not None:
-                continue
-            try:
-                url = await self._start_server()
-                self._migrated.clear()
-                await self._migrate(url, schema)
-            except Exception as error:
-                self._talk.failed(error)
-                return
-            self._talk.server_again()

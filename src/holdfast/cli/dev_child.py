@@ -7,7 +7,8 @@ import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +17,19 @@ if TYPE_CHECKING:
 LAST_SECONDS = 17.0
 """Seconds beyond the grace time in which a worker may clean up and record."""
 AT_ONCE = 3.0
+MASKED = (signal.SIGINT, signal.SIGHUP)
+"""The signals that a terminal sends to everybody at it. They are for `dev`, which tells its worker what to do."""
 _LONGEST_LINE = 16 * 1024 * 1024
+
+
+@contextmanager
+def _without_interruptions() -> Iterator[None]:
+    """Ctrl-C reaches a process that is started here only when it is prepared for it; until then it waits."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, MASKED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Child:
@@ -41,7 +54,7 @@ class Child:
     async def start(cls, order: "Order", server: str | None) -> "Child":
         """A new process that begins to load the App."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, _without_interruptions():
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",

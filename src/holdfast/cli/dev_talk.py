@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast._db.config import Database
     from holdfast.cli.dev_child import Child
     from holdfast.cli.dev_worker import Loaded
+    from holdfast.cli.reload import Watcher
 
 MOST_COMMANDS = 15
 
@@ -52,7 +53,7 @@ class Talk:
         rows = [
             ("database", [shown + schema]),
             ("queues", [", ".join(loaded["queues"])]),
-            ("enqueue", [click.style(line(each), fg="cyan") for each in commands[:MOST_COMMANDS]] + more),
+            ("tasks", [click.style(line(each), fg="cyan") for each in commands[:MOST_COMMANDS]] + more),
         ]
         lines = [
             f"  {click.style((name if number == 0 else '').ljust(8), dim=True)}  {text}"
@@ -76,6 +77,18 @@ class Talk:
         lines = [f"  new: {click.style(line(each), fg='cyan')}" for each in new]
         lines += [click.style(f"  no more: {line(each)}", dim=True) for each in gone]
         self._say("loaded", "\n".join(lines), commands=commands, new=new, gone=gone)
+
+    def watches(self, watcher: "Watcher") -> None:
+        if not watcher.is_slow:
+            return
+        text = (
+            f"{watcher.count:,} files in {watcher.folder} are watched, so a save is noticed late. "
+            "A pyproject.toml in the folder of the App makes that its project."
+        )
+        self._say("warning", f"{click.style('warning:', fg='yellow')} {line(text)}", warning=text)
+
+    def starting_server(self) -> None:
+        self._say("starting_server", click.style("Starting PostgreSQL …", dim=True))
 
     def migrated(self, applied: list[str]) -> None:
         self._say("migrated", f"The tables are made: {line(', '.join(applied))}.", applied=applied)

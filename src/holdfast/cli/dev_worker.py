@@ -26,6 +26,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from holdfast.cli.dev_child import MASKED
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -125,10 +127,10 @@ class Parent:
 
 def main(descriptor: int) -> int:
     """Does what `dev` wants; the exit code."""
-    for each in (signal.SIGINT, signal.SIGHUP):
-        # They come from the terminal, to everybody at it: `dev` says what they mean. Not SIG_IGN, which programs
-        # that a step starts would inherit.
+    for each in MASKED:
+        # Not SIG_IGN, which programs that a step starts would inherit.
         signal.signal(each, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, MASKED)
     parent = Parent(descriptor)
     order: Order = parent.hear("order")
     try:
@@ -163,12 +165,13 @@ def _work(parent: Parent, order: Order) -> None:
     from holdfast._engine.settings import WorkerSettings
     from holdfast.cli.introduce import declared_queues
     from holdfast.cli.load import load_app
-    from holdfast.cli.logs import configure
-    from holdfast.cli.work import run_worker, stop_worker
+    from holdfast.cli.logs import configure, revive
+    from holdfast.cli.work import run_worker, steps_in_flight, stop_worker
 
     log_format = "json" if order["json"] else setting("log_format").value
     configure(setting("log_level", order["log_level"]).value, log_format, dev=True)
     app = load_app(order["app"], url=order["url"], schema=order["schema"])
+    revive()
     settings: Any = {"queues": declared_queues(app), **worker_options(order["settings"]), "blocked": BLOCKED}
     chosen = WorkerSettings.of(**settings)  # says now what is wrong with them
     parent.grace = chosen.grace
@@ -185,7 +188,7 @@ def _work(parent: Parent, order: Order) -> None:
             asked += 1
             # A signal to everybody may have come before: only a second word of `dev` means at once.
             if (made.stopping and asked == 1) or stop_worker(made, running):
-                parent.tell(stopping=len(made.roster.held))
+                parent.tell(stopping=steps_in_flight(made))
 
         async def tell_start() -> None:
             await made.started.wait()

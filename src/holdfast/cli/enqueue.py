@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.completion import complete_queue, complete_step
 from holdfast.cli.options import Setup, common_options, duration, json_object, json_value, pass_setup
-from holdfast.cli.output import line, note, print_json, print_result
+from holdfast.cli.output import Failure, line, note, print_json, print_result
 
 if TYPE_CHECKING:
     from holdfast._model.options import EnqueueOptions
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from holdfast._model.reference import TaskInfo
     from holdfast._sql.queries import Queries
     from holdfast.sync import SyncApp, SyncRef
+
+
+def _refuse_args(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    # `holdfast retry` has this option, so people try it here.
+    if value is not None:
+        raise click.UsageError("the args of a new task are given without --args: holdfast enqueue KIND '{…}'.", ctx)
 
 
 @click.command()
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     help="If the key is taken: leave it, fail, or give its task these args unless it has begun.  [default: skip]",
 )
 @click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Carried along; may be repeated.")
+@click.option("--args", "args_by_option", hidden=True, expose_value=False, callback=_refuse_args)
 @click.option("--wait", is_flag=True, help="Wait for the result and print it; exit code 1 if there is none.")
 @click.option("--timeout", type=duration, default="60s", show_default=True, help="How long to wait.")
 @common_options
@@ -70,9 +77,10 @@ def enqueue(
     fields = _args(args)
     with setup.opened() as (app, queries):
         warnings = _Warnings(quiet=setup.json)
-        warnings.add(_about_name(kind, app, queries))
+        slip, meant = _about_name(kind, app, queries)
         ref = app.enqueue(named(kind, fields), **given)
         task = app.info(ref.id)
+        warnings.add(f"{slip}. To take this one back: holdfast cancel {ref.id}" if meant and ref.created else slip)
         warnings.add(_about_conflict(ref, task, fields, options))
         if not warnings.told:
             warnings.add(_about_workers(task))
@@ -82,15 +90,23 @@ def enqueue(
             return
         if not setup.json:
             note(str(ref.id))
-        _wait(setup, app, queries, ref, timeout, answer)
+        # That nobody knows its step has been told just now.
+        told = task if ref.created and warnings.told else None
+        _wait(setup, app, queries, ref, timeout, answer, told)
 
 
 def _wait(
-    setup: Setup, app: "SyncApp", queries: "Queries", ref: "SyncRef[Any]", timeout: float, answer: dict[str, Any]
+    setup: Setup,
+    app: "SyncApp",
+    queries: "Queries",
+    ref: "SyncRef[Any]",
+    timeout: float,
+    answer: dict[str, Any],
+    told: "TaskInfo | None",
 ) -> None:
     from holdfast.cli.waiting import follow, why_no_result
 
-    task = follow(app, queries, ref.id, timeout, quiet=setup.json)
+    task = follow(app, queries, ref.id, timeout, quiet=setup.json, told=told)
     trouble = why_no_result(app, task, timeout)
     if setup.json:
         print_json({**answer, "state": task.state, "result": task.result, "error": task.error})
@@ -117,34 +133,41 @@ class _Warnings:
                 note(text)
 
 
-def _about_name(name: str, app: "SyncApp", queries: "Queries") -> str | None:
-    """A name that no worker has declared so far: a slip, or code that is not deployed yet."""
+def _about_name(name: str, app: "SyncApp", queries: "Queries") -> tuple[str | None, str | None]:
+    """A name that no worker has declared so far, a slip or code that is not deployed yet; and what may be meant."""
     from holdfast import insights
 
     kind, _, step = name.partition(".")
     known = {each.name: each for each in app.ask(insights.kinds(queries))}
     if not known:
-        return None
+        return None, None
     if kind not in known:
-        return f"no worker has declared the kind {kind!r} so far{_meant(kind, known)}"
+        meant = _nearest(kind, known)
+        return f"no worker has declared the kind {kind!r} so far{_did_you_mean(meant)}", meant
     steps = _steps(known[kind])
     if not step and len(steps) > 1:
-        return f"{kind} has the steps {line(', '.join(steps))}"
+        listed = line(", ".join(steps))
+        raise Failure(f"{kind} has the steps {listed}: name the one to begin with, such as {kind}.{line(steps[0])}")
     if step and steps and step not in steps:
-        return f"no worker has declared a step {step!r} of {kind} so far{_meant(step, steps, f'{kind}.')}"
-    return None
+        meant = _nearest(step, steps, f"{kind}.")
+        return f"no worker has declared a step {step!r} of {kind} so far{_did_you_mean(meant)}", meant
+    return None, None
 
 
 def _steps(kind: "KindInfo") -> list[str]:
     return list(kind.graph) if isinstance(kind.graph, Mapping) else []
 
 
-def _meant(name: str, known: Any, before: str = "") -> str:
+def _nearest(name: str, known: Any, before: str = "") -> str | None:
     from difflib import get_close_matches
 
     lower = {each.lower(): each for each in known}
-    nearest = get_close_matches(name.lower(), lower, 1)
-    return f": did you mean {before}{line(lower[nearest[0]])}?" if nearest else ""
+    found = get_close_matches(name.lower(), lower, 1)
+    return before + line(lower[found[0]]) if found else None
+
+
+def _did_you_mean(name: str | None) -> str:
+    return f": did you mean {name}?" if name else ""
 
 
 def _about_conflict(
@@ -177,10 +200,10 @@ def _args(given: Sequence[str]) -> dict[str, Any]:
     if given and given[0].lstrip().startswith(("{", "[", '"')):
         if len(given) > 1:
             raise click.UsageError("give the args as one JSON object, or as NAME=TEXT and NAME:=JSON, not both.")
-        return json_object(given[0], "the args")
+        return json_object(given[0], repr(line(given[0], 80)))
     args: dict[str, Any] = {}
     for each in given:
-        name, text = _pair(each)
+        name, text = _pair(each, "NAME=TEXT, NAME:=JSON, or all args as one JSON object")
         name, is_json = (name[:-1], True) if name.endswith(":") else (name, False)
         if name in args:
             raise click.UsageError(f"the argument {name!r} is there twice.")
@@ -195,10 +218,10 @@ def _json(name: str, text: str) -> Any:
         raise click.UsageError(f"{error.message}. Write {name}={text} for text.") from None
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _pair(text: str, how: str = "NAME=TEXT") -> tuple[str, str]:
     name, equals, content = text.partition("=")
     if not equals or not name.rstrip(":"):
-        raise click.UsageError(f"{text!r} is not understood: write NAME=TEXT.")
+        raise click.UsageError(f"{text!r} is not understood: write {how}.")
     return name, content
 
 
@@ -213,6 +236,8 @@ def _check_name(name: str) -> None:
     from holdfast._model.names import check_kind, check_step
 
     kind, dot, step = name.partition(".")
+    if not dot and kind[:1].isupper() and kind.isidentifier():
+        raise click.UsageError(f"{kind!r} cannot be the name of a kind; a step is named with its kind: KIND.{kind}")
     check_kind(kind)
     if dot:
         check_step(step)

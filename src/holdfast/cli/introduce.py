@@ -75,11 +75,13 @@ def declared_queues(app: "Tasks") -> list[str]:
 
 
 def start_warnings(app: "Tasks", queues: Sequence[str]) -> list[str]:
-    """What is odd about an App: no tasks, queues that are not served, moves that cannot be read."""
+    """What is odd: variables that are no settings, no tasks, queues that are not served, moves that cannot be read."""
+    from holdfast._db.config import unknown_variables
     from holdfast._model.graph import edges
 
+    odd = [line(each) for each in unknown_variables().values()]
     if not app._steps:
-        return ["this App declares no tasks: did you name its modules, App(modules=[…])?"]
+        return [*odd, "this App declares no tasks: did you name its modules, App(modules=[…])?"]
     elsewhere = sorted({(step.queue, step.kind) for step in known_steps(app) if step.queue not in queues})
     found = [
         f"{kind} goes to the queue {queue}, which this worker does not serve: add -q {queue}"
@@ -87,7 +89,7 @@ def start_warnings(app: "Tasks", queues: Sequence[str]) -> list[str]:
     ]
     for kind in app._kinds:
         edges(app, kind, found)
-    return found
+    return odd + found
 
 
 def _is_function(step: "Step") -> bool:

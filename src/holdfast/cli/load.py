@@ -8,7 +8,7 @@ import importlib
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TypeVar
@@ -81,12 +81,28 @@ def _named(module: ModuleType, target: str, name: str) -> App:
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise _usage(f"there is no {name} in {target}")
+            apps = [label for label, each in vars(module).items() if isinstance(each, App)]
+            meant = (
+                f": did you mean {target}:{_nearest(name, apps) or apps[0]}?" if apps else ": write app = App() in it"
+            )
+            raise _usage(f"there is no {name} in {target}{meant}")
         found = getattr(found, part)
     if isinstance(found, App):
         return found
-    advice = ": make an App that includes them, App(include=[…])" if isinstance(found, Tasks) else ""
-    raise _usage(f"{target}:{name} is not an App but a {type(found).__name__}{advice}")
+    match found:
+        case Tasks():
+            what, advice = "a Tasks", "make an App that includes them, App(include=[…])"
+        case type():
+            what, advice = "a class", f"make one of it, {name.rpartition('.')[2]} = App()"
+        case _:
+            what, advice = f"a {type(found).__name__}", "name a variable of the module that holds one, app = App()"
+    raise _usage(f"{target}:{name} is not an App but {what}: {advice}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, list(known), 1)), None)
 
 
 def _is_file_name(target: str) -> bool:
@@ -95,8 +111,7 @@ def _is_file_name(target: str) -> bool:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise _usage(f"{path} {what}. Give a Python file, such as hello.py, or a module, such as shop.app")
+        raise _usage(_no_file(path))
     file = path.resolve()
     folder, parts = file.parent, [file.stem]
     while (folder / "__init__.py").is_file():  # a module of a package is imported as that
@@ -114,6 +129,16 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
+def _no_file(path: Path) -> str:
+    if path.is_dir():
+        return f"{path} is a folder, not a file. Give a Python file, such as hello.py, or a module, such as shop.app"
+    folder = path.resolve().parent
+    nearest = _nearest(path.name, (each.name for each in folder.glob("*.py")))
+    if nearest is not None:
+        return f"{path} does not exist: did you mean {path.with_name(nearest)}?"
+    return f"{path} does not exist: there is no {path.name} in {folder}"
+
+
 def _from_name(name: str) -> ModuleType:
     if not _MODULE.fullmatch(name):
         raise _usage(f"{name!r} is not the name of a module. Write for example shop.app, shop.app:app or hello.py")
@@ -121,8 +146,18 @@ def _from_name(name: str) -> ModuleType:
         return _told(lambda: importlib.import_module(name), name)
     except ModuleNotFoundError as error:
         # Only the module itself or a package above it: `_told` has told everything else.
-        hint = f". There is a file {name}.py: name it so" if Path(f"{name}.py").is_file() else ""
-        raise _usage(f"there is no module {error.name!r} in {Path.cwd()} or on Python's path{hint}") from None
+        raise _usage(f"there is no module {error.name!r} in {Path.cwd()} or on Python's path{_meant(name)}") from None
+
+
+def _meant(name: str) -> str:
+    """What a name that cannot be imported may stand for."""
+    if Path(f"{name}.py").is_file():
+        return f". There is a file {name}.py: name it so"
+    above, _, last = name.rpartition(".")
+    if isinstance(getattr(sys.modules.get(above), last, None), Tasks):
+        return f": did you mean {above}:{last}?"
+    nearest = _nearest(name, (file.stem for file in Path.cwd().glob("*.py")))
+    return f": did you mean {nearest}?" if nearest else ""
 
 
 def _told(importing: Callable[[], T], what: str) -> T:
@@ -143,8 +178,11 @@ def _told(importing: Callable[[], T], what: str) -> T:
 def _own_error(error: BaseException, what: str) -> Failure:
     frames = _users_frames(error.__traceback__)
     shown = "".join(traceback.format_exception(type(error), error, frames))
+    # The other environment, where it is installed, is the likely one.
+    hint = f". Is it installed for {sys.executable}?" if isinstance(error, ModuleNotFoundError) else ""
     return Failure(
-        f"importing {what} failed: {type(error).__name__}: {error}\n\n{clean(shown).rstrip()}", name="ImportError"
+        f"importing {what} failed: {type(error).__name__}: {error}{hint}\n\n{clean(shown).rstrip()}",
+        name="ImportError",
     )
 
 

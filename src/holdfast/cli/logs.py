@@ -103,6 +103,12 @@ def configure(level: str, format: str, *, dev: bool = False) -> None:
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
 
+def revive() -> None:
+    """After the user's code was loaded: a `dictConfig` in it disables the loggers it does not name, but not ours."""
+    for name in ("holdfast.worker", TASKS):
+        logging.getLogger(name).disabled = False
+
+
 class _EchoHandler(logging.Handler):
     """Through click, which leaves colours out where nobody sees them."""
 

@@ -51,6 +51,7 @@ def _print_sql(setup: Setup) -> None:
 
 
 def _check(setup: Setup) -> None:
+    from holdfast._db.connection import migrate_command
     from holdfast._db.migrate import status
 
     found = asyncio.run(status(setup.database().url, setup.schema))
@@ -66,13 +67,14 @@ def _check(setup: Setup) -> None:
         )
     for line in () if setup.json else found.drift:
         click.echo(clean(line))
-    about = f"schema {found.schema!r} is at version {found.version}"
+    about, command = f"schema {found.schema!r} is at version {found.version}", migrate_command(found.schema)
     if found.version == 0:
-        raise Failure(f"there are no tables in schema {found.schema!r} yet. Run: holdfast migrate", FAILED, "Pending")
+        raise Failure(f"there are no tables in schema {found.schema!r} yet. Run: {command}", FAILED, "Pending")
     if found.version > found.latest:
-        raise Failure(f"{about}, newer than this code, which knows {found.latest}. Upgrade holdfast", FAILED, "Newer")
+        upgrade = "Upgrade it: pip install --upgrade holdfast"
+        raise Failure(f"{about}, newer than this code, which knows {found.latest}. {upgrade}", FAILED, "Newer")
     if found.pending:
-        raise Failure(f"{about}, and this code has {found.latest}. Run: holdfast migrate", FAILED, "Pending")
+        raise Failure(f"{about}, and this code has {found.latest}. Run: {command}", FAILED, "Pending")
     if found.drift:
         raise Failure(
             f"{about}, but it was changed by hand: {len(found.drift)} differences from what was applied",

@@ -67,7 +67,9 @@ def duration(text: str) -> float:
     try:
         return seconds(_number(text))
     except ConfigError as error:
-        raise click.BadParameter(str(error).removeprefix("duration: ")) from None
+        # Nobody can write a timedelta here.
+        said = str(error).removeprefix("duration: ").replace(", a number of seconds, or a timedelta", ", or seconds")
+        raise click.BadParameter(said) from None
 
 
 def _number(text: str) -> float | str:
@@ -155,11 +157,17 @@ def pass_setup(function: Callable[Concatenate[Setup, P], R]) -> Callable[P, R]:
     return update_wrapper(with_setup, function)
 
 
+_OBJECT = """Write for example '{"filename": "name.txt"}', with the quotes."""
+
+
 def json_object(text: str, what: str) -> dict[str, Any]:
     """A JSON object that was given on the command line."""
-    found = json_value(text, what)
+    try:
+        found = json_value(text, what)
+    except click.UsageError as error:
+        raise click.UsageError(f"{error.message}. {_OBJECT}") from None
     if not isinstance(found, dict):
-        raise click.UsageError(f'{what} must be a JSON object such as {{"filename": "name.txt"}}.')
+        raise click.UsageError(f"{what} must be a JSON object. {_OBJECT}")
     return found
 
 

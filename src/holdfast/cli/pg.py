@@ -1,43 +1,21 @@
 """`holdfast pg`: the embedded PostgreSQL on the command line."""
 
-import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from holdfast import embedded
+from holdfast.cli.options import Setup, json_option, pass_setup
+from holdfast.cli.output import NOT_FOUND, Failure, facts, note, print_json
 from holdfast.embedded import Server
-from holdfast.errors import HoldfastError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-class _Failure(click.ClickException):
-    """Something to say on stderr, without a traceback."""
-
-    exit_code = 1
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
-
-
-class _NotFound(_Failure):
-    exit_code = 3
-
-
-class _Group(click.Group):
-    """A group whose commands end with one line instead of a traceback when Holdfast says no."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except HoldfastError as error:
-            raise _Failure(str(error)) from error
 
 
 def _folder_option(command: _Command) -> _Command:
@@ -48,17 +26,14 @@ def _folder_option(command: _Command) -> _Command:
     )(command)
 
 
-def _json_option(command: _Command) -> _Command:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
 def _database_option(command: _Command) -> _Command:
     return click.option("--database", "-d", default="postgres", show_default=True, help="The database to connect to.")(
         command
     )
 
 
-@click.group("pg", cls=_Group)
+@click.group("pg")
+@json_option
 def pg() -> None:
     """Run a PostgreSQL of your own, for development and tests.
 
@@ -77,8 +52,9 @@ def pg() -> None:
     default=True,
     help="Whether data must survive a crash of the machine. --no-durable is faster: for tests.",
 )
-@_json_option
-def start(folder: Path | None, durable: bool, as_json: bool) -> None:
+@json_option
+@pass_setup
+def start(setup: Setup, /, folder: Path | None, durable: bool) -> None:
     """Start the server, or find the one that is running.
 
     The first start sets it up. It goes on running until `holdfast pg stop`.
@@ -89,10 +65,12 @@ def start(folder: Path | None, durable: bool, as_json: bool) -> None:
       export HOLDFAST_URL=$(holdfast pg url)
     """
     before = embedded.find(folder)
+    if before is None and not setup.json and sys.stderr.isatty():
+        note("starting PostgreSQL …")  # the first time takes seconds
     server = embedded.start(folder, durable=durable)
     reused = before is not None and before.pid == server.pid
-    if as_json:
-        _print_json({**_facts(server), "started": not reused})
+    if setup.json:
+        print_json({**_told(server), "started": not reused})
     else:
         click.echo(f"PostgreSQL {server.version} {'is already running' if reused else 'started'}.")
         _print_facts(server)
@@ -107,8 +85,9 @@ def start(folder: Path | None, durable: bool, as_json: bool) -> None:
     show_default=True,
     help="smart waits for clients to leave, fast ends their sessions, immediate does not tidy up.",
 )
-@_json_option
-def stop(folder: Path | None, mode: embedded.Mode, as_json: bool) -> None:
+@json_option
+@pass_setup
+def stop(setup: Setup, /, folder: Path | None, mode: embedded.Mode) -> None:
     """Stop the server. The data stays.
 
     \b
@@ -116,18 +95,19 @@ def stop(folder: Path | None, mode: embedded.Mode, as_json: bool) -> None:
       holdfast pg stop
       holdfast pg stop --mode smart
     """
-    server = _running(folder, as_json=as_json)
+    server = _running(setup, folder)
     server.stop(mode)
-    if as_json:
-        _print_json({"running": False, "pid": server.pid, "folder": str(server.folder)})
+    if setup.json:
+        print_json({"running": False, "pid": server.pid, "folder": str(server.folder)})
     else:
         click.echo(f"PostgreSQL {server.version} (pid {server.pid}) stopped.")
 
 
 @pg.command()
 @_folder_option
-@_json_option
-def status(folder: Path | None, as_json: bool) -> None:
+@json_option
+@pass_setup
+def status(setup: Setup, /, folder: Path | None) -> None:
     """Say whether the server is running, and where. Exit code 3 if it is not.
 
     \b
@@ -135,9 +115,9 @@ def status(folder: Path | None, as_json: bool) -> None:
       holdfast pg status
       holdfast pg status --json
     """
-    server = _running(folder, as_json=as_json)
-    if as_json:
-        _print_json(_facts(server))
+    server = _running(setup, folder)
+    if setup.json:
+        print_json(_told(server))
     else:
         click.echo(f"PostgreSQL {server.version} is running.")
         _print_facts(server)
@@ -146,8 +126,9 @@ def status(folder: Path | None, as_json: bool) -> None:
 @pg.command()
 @_folder_option
 @_database_option
-@_json_option
-def url(folder: Path | None, database: str, as_json: bool) -> None:
+@json_option
+@pass_setup
+def url(setup: Setup, /, folder: Path | None, database: str) -> None:
     """Print the URL of the running server.
 
     \b
@@ -155,9 +136,9 @@ def url(folder: Path | None, database: str, as_json: bool) -> None:
       export HOLDFAST_URL=$(holdfast pg url)
       pg_dump "$(holdfast pg url --database shop)"
     """
-    found = _running(folder, as_json=as_json).url(database)
-    if as_json:
-        _print_json({"url": found})
+    found = _running(setup, folder).url(database)
+    if setup.json:
+        print_json({"url": found})
     else:
         click.echo(found)
 
@@ -166,7 +147,8 @@ def url(folder: Path | None, database: str, as_json: bool) -> None:
 @_folder_option
 @_database_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PSQL ARGUMENTS]...")
-def psql(folder: Path | None, database: str, arguments: tuple[str, ...]) -> None:
+@pass_setup
+def psql(setup: Setup, /, folder: Path | None, database: str, arguments: tuple[str, ...]) -> None:
     """Open psql on the running server. What follows goes to psql.
 
     \b
@@ -174,11 +156,11 @@ def psql(folder: Path | None, database: str, arguments: tuple[str, ...]) -> None
       holdfast pg psql
       holdfast pg psql -c 'select version()'
     """
-    server = _running(folder)
+    server = _running(setup, folder)
     program = server.bindir / "psql"
     found = str(program) if program.is_file() else shutil.which("psql")
     if found is None:
-        raise _Failure(f"There is no psql in {server.bindir} nor on the PATH. Install the client of PostgreSQL.")
+        raise Failure(f"there is no psql in {server.bindir} nor on the PATH. Install the client of PostgreSQL")
     sys.stdout.flush()
     os.execv(found, ["psql", f"--dbname={server.url(database)}", *arguments])  # noqa: S606
 
@@ -186,7 +168,9 @@ def psql(folder: Path | None, database: str, arguments: tuple[str, ...]) -> None
 @pg.command()
 @_folder_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def reset(folder: Path | None, yes: bool) -> None:
+@json_option
+@pass_setup
+def reset(setup: Setup, /, folder: Path | None, yes: bool) -> None:
     """Stop the server and delete all its data.
 
     \b
@@ -196,27 +180,38 @@ def reset(folder: Path | None, yes: bool) -> None:
     """
     target = folder or embedded.default_folder()
     if not target.exists():
-        raise _NotFound(f"There is no {target}: nothing to delete. `holdfast pg start` sets it up.")
+        raise Failure(f"there is no {target}: nothing to delete. Set it up with: {_start(folder)}", NOT_FOUND, _NAME)
     if not yes:
+        if setup.json:
+            raise click.UsageError(f"this deletes all data of the PostgreSQL in {target}: give --yes if that is meant.")
         click.confirm(f"Delete all data of the PostgreSQL in {target}?", abort=True)
     embedded.reset(target)
-    click.echo(f"The data of {target} is deleted. `holdfast pg start` sets it up anew.")
+    if setup.json:
+        print_json({"folder": str(target), "deleted": True})
+    else:
+        click.echo(f"the data of {target} is deleted. Set it up anew with: {_start(folder)}")
 
 
-def _running(folder: Path | None, *, as_json: bool = False) -> Server:
+_NAME = "NoServer"
+
+
+def _running(setup: Setup, folder: Path | None) -> Server:
     server = embedded.find(folder)
     if server is None:
-        _not_running(folder or embedded.default_folder(), as_json=as_json)
+        where = folder or embedded.default_folder()
+        if setup.json:
+            print_json({"running": False, "folder": str(where)})
+        raise Failure(
+            f"no embedded PostgreSQL is running in {where}. Start it with: {_start(folder)}", NOT_FOUND, _NAME
+        )
     return server
 
 
-def _not_running(folder: Path, *, as_json: bool) -> NoReturn:
-    if as_json:
-        _print_json({"running": False, "folder": str(folder)})
-    raise _NotFound(f"No embedded PostgreSQL is running in {folder}. Start it with `holdfast pg start`.")
+def _start(folder: Path | None) -> str:
+    return "holdfast pg start" + ("" if folder is None else f" --folder {shlex.quote(str(folder))}")
 
 
-def _facts(server: Server) -> dict[str, object]:
+def _told(server: Server) -> dict[str, object]:
     return {
         "running": True,
         "url": server.url(),
@@ -231,12 +226,6 @@ def _facts(server: Server) -> dict[str, object]:
 
 
 def _print_facts(server: Server) -> None:
-    lines = {"url": server.url(), "pid": server.pid, "data": server.data, "log": server.log}
-    for name, value in lines.items():
-        click.echo(f"  {name:<5} {value}")
+    facts([("url", server.url()), ("pid", str(server.pid)), ("data", str(server.data)), ("log", str(server.log))])
     if not server.durable:
         click.echo("  It is not durable: a crash of the machine may damage the data.")
-
-
-def _print_json(content: dict[str, object]) -> None:
-    click.echo(json.dumps(content, indent=2))

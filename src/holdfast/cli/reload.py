@@ -13,7 +13,8 @@ PAUSE = 0.25
 QUIET = 0.15
 """Seconds without a further change after which the saving of several files is over."""
 LONGEST_UNREST = 3.0
-SHARE = 20
+SLOW = 5.0
+SHARE = 30
 """Looking may take one part in so many of the time."""
 NEVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
@@ -28,6 +29,11 @@ class Watcher:
         self.folder = folder
         self._pause = PAUSE
         self._seen = self._look()
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether there is so much to look at that a save is noticed late."""
+        return self._pause > SLOW
 
     @property
     def count(self) -> int:

@@ -1,6 +1,5 @@
 """The embedded server of commands that bring their own database: started if need be, and then also stopped."""
 
-import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,24 +13,21 @@ class OwnServer:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self.started: Server | None = None
 
     def start(self) -> "Server":
         """The server; started unless it runs."""
         from holdfast import embedded
 
-        with self._lock:
-            was_running = embedded.find() is not None
-            server = embedded.start()
-            if not was_running:
-                self.started = server
-            return server
+        was_running = embedded.find() is not None
+        server = embedded.start()
+        if not was_running:
+            self.started = server
+        return server
 
     def stop(self) -> bool:
-        """Stops it if it was started here; whether it was. A start that is under way is waited for."""
-        with self._lock:
-            server, self.started = self.started, None
-            if server is not None:
-                server.stop()
-            return server is not None
+        """Stops it if it was started here; whether it was."""
+        server, self.started = self.started, None
+        if server is not None:
+            server.stop()
+        return server is not None

@@ -23,16 +23,24 @@ PATIENCE = 2.0
 
 
 def follow(
-    app: "SyncApp", queries: "Queries", id: UUID, timeout: float | None, *, quiet: bool = False, label: str = ""
+    app: "SyncApp",
+    queries: "Queries",
+    id: UUID,
+    timeout: float | None,
+    *,
+    quiet: bool = False,
+    label: str = "",
+    told: "TaskInfo | None" = None,
 ) -> "TaskInfo":
     """The task once it has ended or is parked, or as it stands when time is up: `has_ended` tells which.
 
     On a terminal a line shows how it stands. If it does not start, the reason is told once; `quiet` leaves out both.
+    `told` is the task as it stood when the reason was told already.
     """
     from holdfast import insights
 
     until = None if timeout is None else time.monotonic() + timeout
-    reasons = _Reasons(app, id)
+    reasons = _Reasons(app, id, told)
     with _going_on(id), ProgressLine(quiet=quiet) as progress:
         for pause in insights.patiently():
             task = app.info(id)
@@ -112,12 +120,12 @@ class ProgressLine:
 class _Reasons:
     """Why a task does not start: told when it has stood still for a while, once for each way to stand still."""
 
-    def __init__(self, app: "SyncApp", id: UUID) -> None:
+    def __init__(self, app: "SyncApp", id: UUID, told: "TaskInfo | None") -> None:
         self._app = app
         self._id = id
         self._now = ("", "")
         self._since = time.monotonic()
-        self._told: set[tuple[str, str]] = set()
+        self._told = {(told.step, told.phase)} if told is not None else set()
 
     def worth_telling(self, task: "TaskInfo") -> str | None:
         now = (task.step, task.phase)

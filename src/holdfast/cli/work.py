@@ -67,12 +67,13 @@ def worker(
     """
     from holdfast._engine.settings import WorkerSettings
     from holdfast.cli.load import load_app
-    from holdfast.cli.logs import configure
+    from holdfast.cli.logs import configure, revive
 
     chosen = WorkerSettings.of(**settings)  # says now what is wrong with them
     as_json = setup.json and setup.setting("log_format").is_default
     configure(log_level, "json" if as_json else log_format)
     loaded = load_app(app, url=setup.url, schema=setup.chosen_schema)
+    revive()
     loaded.database  # noqa: B018 - says now if there is none
     _tell_start(loaded, chosen.queues)
     run_worker(lambda: loaded.make_worker(**settings), dict.fromkeys(_SIGNALS, _on_signal), drain=drain)
@@ -130,14 +131,19 @@ def stop_worker(made: "Worker", running: "asyncio.Task[None]") -> bool:
     return True
 
 
+def steps_in_flight(made: "Worker") -> int:
+    """How many steps a worker executes just now."""
+    return sum(attempt.handle is not None for attempt in made.roster.held.values())
+
+
 def _on_signal(made: "Worker", running: "asyncio.Task[None]", number: signal.Signals) -> None:
-    was_stopping, held = made.stopping, len(made.roster.held)
+    was_stopping, steps = made.stopping, steps_in_flight(made)
     if not stop_worker(made, running):
         return
-    tasks = "1 task" if held == 1 else f"{held} tasks"
+    tasks = "1 task" if steps == 1 else f"{steps} tasks"
     if was_stopping:
         log.info("%s: stopping at once; what runs is given back (%s)", number.name, tasks)
-    elif held:
+    elif steps:
         log.info(
             "%s: stopping; what runs may end within the grace time (%s). Once more stops at once", number.name, tasks
         )

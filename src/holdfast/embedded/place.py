@@ -64,7 +64,7 @@ def default_folder() -> Path:
     try:
         Path.cwd()
     except FileNotFoundError:
-        raise EmbeddedError("The current folder no longer exists. Go to another, or use --folder.") from None
+        raise EmbeddedError("the current folder no longer exists. Go to another, or use --folder.") from None
     return embedded_folder()
 
 
@@ -112,7 +112,7 @@ def settle(folder: Path, *, durable: bool) -> tuple[Place, Account]:
     account.make_private(base)
     if not account.can_enter(base):
         raise EmbeddedError(
-            f"The user {account.name!r}, who is to run the server, can enter neither {folder} nor {base}. "
+            f"the user {account.name!r}, who is to run the server, can enter neither {folder} nor {base}. "
             "Choose a folder that user can enter with --folder."
         )
     place = Place(folder, base)
@@ -156,7 +156,7 @@ def _check_owner(path: Path, account: Account) -> None:
         return
     if owner != account.uid:
         raise EmbeddedError(
-            f"The data in {path} belongs to the user {name_of(owner)!r}, and you are {account.name!r}. "
+            f"the data in {path} belongs to the user {name_of(owner)!r}, and you are {account.name!r}. "
             "Run this as that user or as root, or choose another folder with --folder."
         )
 
@@ -171,7 +171,7 @@ def _check_reach(place: Place, account: Account) -> None:
             )
     if not account.is_me and not account.can_enter(place.data):
         raise EmbeddedError(
-            f"The user {account.name!r}, who owns the data in {place.data}, can no longer enter that folder. "
+            f"the user {account.name!r}, who owns the data in {place.data}, can no longer enter that folder. "
             "Give back the permission to enter the folders above it, or start anew with `holdfast pg reset`."
         )
 
@@ -209,7 +209,7 @@ def socket_folder(data: Path, account: Account) -> Path:
             else:
                 return folder
     raise EmbeddedError(
-        f"There is no place for the server's socket: {'; '.join(refused)}. "
+        f"there is no place for the server's socket: {'; '.join(refused)}. "
         "Set TMPDIR to a short path every user can enter, and start again."
     )
 
@@ -229,7 +229,7 @@ def locked(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise EmbeddedError(
-                        f"Another process has held {path} for {_LOCK_TIMEOUT:g} s: it starts or stops "
+                        f"another process has held {path} for {_LOCK_TIMEOUT:g} s: it starts or stops "
                         f"the server, or hangs. Find it with `fuser {path}`, end it, and try again."
                     ) from None
                 time.sleep(0.05)

@@ -130,7 +130,7 @@ def _not_stopped(where: Place, found: Postmaster, mode: Mode) -> EmbeddedError:
     else:
         todo = f"Look at {where.log}, or stop it with --mode immediate."
     return EmbeddedError(
-        f"The server on {where.data} (pid {found.pid}) was asked to stop ({mode}), "
+        f"the server on {where.data} (pid {found.pid}) was asked to stop ({mode}), "
         f"but still runs after {_STOP_TIMEOUT:g} s. {todo}"
     )
 

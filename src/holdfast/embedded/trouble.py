@@ -83,14 +83,19 @@ def _explain(error: OSError, folder: Path) -> str:
     path = error.filename or folder
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return f"Cannot write {path}: the disk is full. {_CAUSES[0][2]}"
+            return f"cannot write {path}: the disk is full. {_CAUSES[0][2]}"
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return (
-                f"Cannot use {path} for the embedded server in {folder}: {error.strerror}. "
+                f"cannot use {path} for the embedded server in {folder}: {error.strerror}. "
                 "Make it writable for you, run this as its owner, or choose another folder with --folder."
+            )
+        case errno.ENOTDIR:
+            return (
+                f"{folder} cannot be a folder: there is a file in its place, or above it. "
+                "Move that away, or choose another folder with --folder."
             )
         case _:
             return (
-                f"The embedded server in {folder} met an error of the system: {error}. "
+                f"the embedded server in {folder} met an error of the system: {error}. "
                 "Correct that and try again, or choose another folder with --folder."
             )
