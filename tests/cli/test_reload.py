@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.reload import Watcher, forget_bytecode, told, watched_folder
+from holdfast.cli.dev.reload import Watcher, forget_bytecode, told, watched_folder
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ async def test_files_saved_together_and_a_file_that_is_replaced_are_one_change(f
 async def test_files_that_never_come_to_rest_do_not_hold_up_a_reload(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.reload.LONGEST_UNREST", 0.5)
+    monkeypatch.setattr("holdfast.cli.dev.reload.LONGEST_UNREST", 0.5)
     watcher = Watcher(files)
 
     async def unrest() -> None:

@@ -13,9 +13,9 @@ from holdfast.cli.output import line, report
 
 if TYPE_CHECKING:
     from holdfast._db.config import Database
-    from holdfast.cli.dev_child import Child
-    from holdfast.cli.dev_worker import Loaded
-    from holdfast.cli.reload import Watcher
+    from holdfast.cli.dev.child import Child
+    from holdfast.cli.dev.reload import Watcher
+    from holdfast.cli.dev.worker import Loaded
 
 MOST_COMMANDS = 15
 
@@ -97,7 +97,7 @@ class Talk:
         self._say("started", click.style(f"Reloaded in {seconds:.1f} s.", dim=True) if again else "", seconds=seconds)
 
     def reloading(self, files: Iterable[Path]) -> None:
-        from holdfast.cli.reload import told
+        from holdfast.cli.dev.reload import told
 
         text = f"{line(told(files, self._watched or Path()))} saved: reloading"
         self._say("reloading", click.style(text, bold=True), files=sorted(map(str, files)))

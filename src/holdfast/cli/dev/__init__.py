@@ -1,7 +1,7 @@
 """`holdfast dev`: a database, a worker, and a new worker whenever a file is saved.
 
 This process watches and tells; the App is loaded by a worker in a process of its own, so that new code never meets
-old code, and code that cannot be loaded ends only that process. See `dev_worker` for what the two say to each other.
+old code, and code that cannot be loaded ends only that process. See `worker` for what the two say to each other.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from holdfast.cli.output import USAGE
 
 if TYPE_CHECKING:
     from holdfast._db.config import Database
-    from holdfast.cli.dev_child import Child
-    from holdfast.cli.dev_worker import Loaded, Order
-    from holdfast.cli.reload import Watcher
+    from holdfast.cli.dev.child import Child
+    from holdfast.cli.dev.reload import Watcher
+    from holdfast.cli.dev.worker import Loaded, Order
 
 LONGEST_PAUSE = 30.0
 """Seconds between two starts of a worker that crashes again and again."""
@@ -97,9 +97,9 @@ class Dev:
     """One `holdfast dev`, from its start to Ctrl-C."""
 
     def __init__(self, order: "Order", grace: float, *, reload: bool) -> None:
-        from holdfast.cli.dev_database import DevDatabase
-        from holdfast.cli.dev_talk import Talk
-        from holdfast.cli.reload import watched_folder
+        from holdfast.cli.dev.database import DevDatabase
+        from holdfast.cli.dev.reload import watched_folder
+        from holdfast.cli.dev.talk import Talk
 
         self._order = order
         self._grace = grace
@@ -114,7 +114,7 @@ class Dev:
 
     async def run(self) -> int:
         """Lives until a signal, or an error that no save can repair; the exit code."""
-        from holdfast.cli.reload import Watcher
+        from holdfast.cli.dev.reload import Watcher
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -148,7 +148,7 @@ class Dev:
     # --- one worker after the other
 
     async def _lives(self) -> int:
-        from holdfast.cli.dev_child import Child
+        from holdfast.cli.dev.child import Child
 
         while True:
             self._child = await Child.start(self._order, self._database.folder)
@@ -208,7 +208,7 @@ class Dev:
 
     async def _make_way(self) -> None:
         """Ends the worker for another one with the code that was saved."""
-        from holdfast.cli.reload import forget_bytecode
+        from holdfast.cli.dev.reload import forget_bytecode
 
         files = self._taken_files()
         if files:

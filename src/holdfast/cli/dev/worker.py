@@ -1,4 +1,4 @@
-"""The worker of `holdfast dev`, a process of its own: `python -m holdfast.cli.dev_worker FD`.
+"""The worker of `holdfast dev`, a process of its own: `python -m holdfast.cli.dev.worker FD`.
 
 It talks with `dev` over a socket, in lines of JSON:
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from holdfast.cli.dev_child import MASKED
+from holdfast.cli.dev.child import MASKED
 
 if TYPE_CHECKING:
     import asyncio

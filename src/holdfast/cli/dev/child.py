@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.cli.dev_worker import Loaded, Order
+    from holdfast.cli.dev.worker import Loaded, Order
 
 LAST_SECONDS = 17.0
 """Seconds beyond the grace time in which a worker may clean up and record."""
@@ -33,7 +33,7 @@ def _without_interruptions() -> Iterator[None]:
 
 
 class Child:
-    """One process, from its start to its end. See `dev_worker` for what is said."""
+    """One process, from its start to its end. See `worker` for what is said."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Child:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "holdfast.cli.dev_worker",
+                "holdfast.cli.dev.worker",
                 str(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},  # what a step prints is to be seen at once

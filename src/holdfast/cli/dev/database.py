@@ -7,8 +7,8 @@ from holdfast.cli.servers import OwnServer
 
 if TYPE_CHECKING:
     from holdfast._db.config import Database
-    from holdfast.cli.dev_talk import Talk
-    from holdfast.cli.dev_worker import Loaded
+    from holdfast.cli.dev.talk import Talk
+    from holdfast.cli.dev.worker import Loaded
     from holdfast.embedded import Server
 
 LOOK = 2.0
