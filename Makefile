@@ -14,7 +14,7 @@ demo: $(VENV)/.demo  ## a story on the terminal, with a server of its own (ARGS=
 	@$(BIN)/holdfast demo $(ARGS)
 
 test: $(VENV)/.test  ## all tests, on a server of their own (ARGS=… goes to pytest)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev  ## style, layers
 	$(BIN)/ruff check .

@@ -43,7 +43,7 @@ def test_down_asks_first(cli: Cli) -> None:
     assert cli.show(id)["task"]["state"] == "ready"
     assert "took back 1 kernel" in cli("migrate", "--to", "0", answer="y\n").stdout
     cli("migrate")
-    assert cli.json("tasks") == []
+    assert cli.json("tasks")["tasks"] == []
     assert cli.json("migrate", "--to", "0", "--yes")["version"] == 0
 
 
