@@ -235,6 +235,6 @@ def test_the_data_of_another_user(open_folder: Path, nobody: Account, run_python
     for call in ("start", "find", "reset"):
         code = f"import sys, pathlib; from holdfast import embedded; embedded.{call}(pathlib.Path(sys.argv[1]))"
         done = run_python(code, open_folder, user=nobody)
-        assert "EmbeddedError: Cannot use" in done.stderr
+        assert "EmbeddedError: cannot use" in done.stderr
         assert "run this as its owner" in done.stderr
     assert embedded.find(open_folder) == started

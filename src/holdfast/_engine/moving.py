@@ -57,7 +57,7 @@ class Moves:
         query = write(self._queries, self._tasks, timedelta(0), group)
         requests = ctx._enqueued or ()
         children = yield from plans.new_tasks(self._queries, requests)
-        rules = [request.on_conflict for request in requests]
+        rules: list[plans.OnConflict] = [request.on_conflict for request in requests]
         written = yield from plans.settle_with_children(self._queries, query, list(zip(children, rules, strict=True)))
         if not written:
             raise LeaseLost(

@@ -236,7 +236,7 @@ class Settler:
         await self.keeper.look([ending])
         (group,) = groups([ending], self.keeper)
         query = write(self._queries, self._tasks, self._lease, group, with_children=False)
-        rules = [request.on_conflict for request in ending.attempt.children]
+        rules: list[plans.OnConflict] = [request.on_conflict for request in ending.attempt.children]
         plan = plans.settle_with_children(self._queries, query, list(zip(ending.children, rules, strict=True)))
         ending.sent = now()
         try:

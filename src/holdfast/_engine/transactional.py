@@ -137,7 +137,7 @@ class TransactionalSteps:
         await self._settler.keeper.look([ending])
         (group,) = groups([ending], self._settler.keeper)
         query = write(self._queries, self._tasks, self._lease, group, with_children=False)
-        rules = [request.on_conflict for request in requests]
+        rules: list[plans.OnConflict] = [request.on_conflict for request in requests]
         ending.sent = now()
         plan = plans.settle_with_children(self._queries, query, list(zip(ending.children, rules, strict=True)))
         return await plans.drive(plan, transaction.run)

@@ -79,7 +79,7 @@ WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
     FROM generate_series(9, 0, -1) AS p(priority)
     CROSS JOIN LATERAL (
         SELECT c.id FROM holdfast.task c
-        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes = 0 AND c.priority = p.priority
+        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes <= 0 AND c.priority = p.priority
           AND c.run_at <= holdfast.now() AND c.run_at >= (:marks::timestamptz[])[p.priority + 1]
           AND c.kind || '.' || c.step = ANY (:known::text[])
           AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
