@@ -92,7 +92,10 @@ def test_an_unknown_kind_is_exit_code_3_with_the_known_ones(no_database: Cli, pr
     assert "declares no tasks" in no_database("graph", "bare.py", code=3).stderr
 
 
-def test_the_configured_app_and_a_kind_of_it(no_database: Cli, project: Path) -> None:
+def test_the_configured_app_and_a_kind_of_it(no_database: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other tests of this process may have imported an example of that name.
+    monkeypatch.delitem(sys.modules, "greeter", raising=False)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if not (Path(each) / "greeter.py").exists()])
     assert "no APP was named" in no_database("graph", code=2).stderr
     assert "there is no module 'greeter'" in no_database("graph", "greeter", code=2).stderr
     (project / "pyproject.toml").write_text('[tool.holdfast]\napp = "shop.py"\n')

@@ -30,7 +30,8 @@ async def test_a_check_is_ordered_made_and_shown(holdfast: Harness) -> None:
         id = ordered.json["id"]
         assert ordered.json["see"].endswith(f"/checks/{id}")
         assert client.get(f"/checks/{id}").json["state"] == "ready"
-        assert client.get(f"/checks/{id}?wait=0.1").json == {"id": id, "state": "not yet"}
+        early = await asyncio.to_thread(client.get, f"/checks/{id}?wait=0.1")
+        assert early.json == {"id": id, "state": "not yet"}
         async with holdfast.app.worker():
             done = await asyncio.to_thread(client.get, f"/checks/{id}?wait=25")
     assert (done.status_code, done.json) == (200, {"id": id, "state": "done", "result": 1234, "error": None})
@@ -45,6 +46,6 @@ async def test_a_wrong_address_is_parked_at_once_and_a_wrong_page_after_four_att
         broken = client.post("/checks", data={"url": address}).json["id"]
         await holdfast.run_all()
     assert attempts(holdfast, wrong) == [("main", "failed")]
-    shown = client.get(f"/checks/{wrong}?wait=5").json
+    shown = (await asyncio.to_thread(client.get, f"/checks/{wrong}?wait=5")).json
     assert (shown["state"], shown["error"]) == ("parked", "file:///etc/passwd is no web address")
     assert [outcome for _, outcome in attempts(holdfast, broken)] == ["retried"] * 3 + ["failed"]
