@@ -39,7 +39,7 @@ bench: $(VENV)/.dev  ## how many no-op tasks a second one worker drains, history
 	$(BIN)/python benchmarks/drain.py $(ARGS)
 
 clean:  ## removes what the other targets made, the embedded server's data included
-	-@test -x $(BIN)/holdfast && $(BIN)/holdfast pg stop
+	@if test -x $(BIN)/holdfast; then $(BIN)/holdfast pg stop >/dev/null 2>&1 || true; fi
 	rm -rf $(VENV) .holdfast .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/_generated
 
 # Debian's python3 has no ensurepip unless python3-venv is installed: virtualenv does without.

@@ -183,7 +183,8 @@ def outcome_of(info: TaskInfo, ref: Ref[Any]) -> tuple[Any] | None:
     if info.state in _ENDS:
         error = info.error or {}
         said = f": {error.get('type')}: {error.get('message')}" if error else ""
-        advice = f". Repair the cause, then: holdfast retry {info.id}" if info.state == "parked" else ""
+        told = f"holdfast retry {info.id}" in said
+        advice = f". Repair the cause, then: holdfast retry {info.id}" if info.state == "parked" and not told else ""
         raise _ENDS[info.state](f"task {info.id} ({info.kind}.{info.step}) is {info.state}{said}{advice}")
     return None
 

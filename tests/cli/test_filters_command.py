@@ -26,6 +26,7 @@ def test_words_one_text_and_short_forms_mean_the_same(cli: Cli) -> None:
     assert ids(cli, "--state", "parked", "--kind", "greeter") == [greeted]
     assert ids(cli, "kind:greeter", "--state", "scheduled,parked") == [later, greeted]
     assert ids(cli, "--queue", "mail") == [sent]
+    assert ids(cli, "--where", "state:parked kind:greeter") == [greeted]
     assert ids(cli, "args.filename:b.txt") == [later]
     assert ids(cli, "--kind", "nobody") == []
 

@@ -10,7 +10,7 @@ from holdfast import insights
 from holdfast._model.filter import parse_filter
 from holdfast._model.names import uuid7
 
-from .support import NOW, Db
+from .support import BOOM, NOW, Db
 
 
 def found(db: Db, text: str, **options: object) -> set[UUID]:
@@ -91,6 +91,18 @@ def test_since_goes_by_the_databases_clock(db: Db) -> None:
     new = db.enqueue()
     assert found(db, "since:1h") == {new} and found(db, "before:1h") == {old}
     assert found(db, "since:2031-05-20T13:00+00:00") == {new}
+
+
+def test_since_means_what_happened_last(db: Db, worker: UUID) -> None:
+    id = db.enqueue()
+    db.clock.set(NOW + timedelta(hours=2))
+    assert found(db, "since:1h") == set()
+    (task,) = db.claim(worker)
+    db.run(db.stay(worker, [task], "failed", error=BOOM, errors=1))
+    assert found(db, "state:parked since:1h") == {id}
+    db.clock.set(NOW + timedelta(hours=4))
+    db.discard(id)
+    assert found(db, "since:1h") == {id} and found(db, "before:1h") == set()
 
 
 def test_pages_follow_each_other_and_counts_are_bounded(db: Db) -> None:

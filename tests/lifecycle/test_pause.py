@@ -64,11 +64,13 @@ def test_Q7_a_paused_queue_is_not_claimed_until_resumed(db: Db, worker: UUID) ->
     assert ids(db.claim(worker, 10, queue="other")) == [elsewhere]
     assert db.run(db.finish(worker, [first])), "what is running goes on to its end"
     assert db.task(second)["attempt"] == 0 and db.log(second) == [], "nothing is charged"
-    assert db.sql("SELECT name, paused_at, paused_by FROM holdfast.queue") == [("default", NOW, "ann")]
+    assert db.sql("SELECT name, paused_at, paused_by FROM holdfast.queue") == [
+        ("default", NOW, "ann: the mail server moves")
+    ]
     db.clock.advance("1h")
     assert resume(db, "default", by="bob") == "resumed"
     assert ids(db.claim(worker, 10)) == [second]
-    was = {"paused_at": NOW.isoformat(), "paused_by": "ann"}
+    was = {"paused_at": NOW.isoformat(), "paused_by": "ann: the mail server moves"}
     assert changes(db) == [
         ("pause", "ann", "the mail server moves", None, {"queue": "default"}),
         ("resume", "bob", None, was, {"queue": "default"}),

@@ -178,7 +178,7 @@ async def test_Q7_pause_and_resume_in_psql(psql: Psql, tmp_path: Path) -> None:
     await psql.state(slow, "running")  # the same worker goes on with other queues
     assert await psql("select phase from holdfast.tasks where id = :'id';", id=id) == "paused"
     assert "queue default is paused since" in await psql("select holdfast.explain(:'id');", id=id)
-    assert await psql("select name, paused_by from holdfast.queue;") == "default|ann"
+    assert await psql("select name, paused_by from holdfast.queue;") == "default|ann: a deploy"
     assert await psql("select holdfast.resume('default'); select holdfast.resume('default');") == "resumed\nnot paused"
     await psql.state(id, "done")
     assert await psql("select holdfast.pause('greeter');") == "paused"

@@ -51,7 +51,7 @@ def test_28_an_id_that_is_not_the_only_one(project: Project) -> None:
         ("colour:red", "there is no field 'colour' to filter by. There are state, kind, "),
         ("state:park", "state:park: there is no such state, did you mean parked? Give one of ready, "),
         ("state:zzz", "state:zzz: there is no such state. Give one of ready, "),
-        ("since:1x", "since:1x: give enqueued since then: 1h, 7d, 2030-01-31"),
+        ("since:1x", "since:1x: give a time, 1h, 7d, 2030-01-31"),
     ],
 )
 def test_37_filters_that_are_not_understood(nowhere: Project, term: str, said: str) -> None:

@@ -26,7 +26,7 @@ def context(resources: Mapping[type, object] | None = None, **fields: Any) -> Co
         "key": None,
         "headers": {},
         "deadline": None,
-        "signals": SimpleNamespace(cancelled=False, stopping=False),
+        "signals": SimpleNamespace(cancelled=False, stopping=False, moved=None),
     }
     return Context(offers=Offers(resources or {}), **{**given, **fields})
 
@@ -38,7 +38,7 @@ def test_t3_the_idempotency_key_is_stable_for_the_visit() -> None:
 
 
 def test_signals_are_read_when_asked() -> None:
-    signals = SimpleNamespace(cancelled=False, stopping=False)
+    signals = SimpleNamespace(cancelled=False, stopping=False, moved=None)
     ctx = context(signals=signals)
     assert (ctx.cancelled, ctx.stopping) == (False, False)
     signals.cancelled = signals.stopping = True

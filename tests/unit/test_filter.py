@@ -47,6 +47,7 @@ def test_nothing_is_everything() -> None:
         ("args.a..b:42", "args.order_id:42"),
         ("priority:ten", "0 to 9"),
         ("id:123", "first 8 characters"),
+        ("state:failed", "did you mean parked?"),
         ("since:yesterday", "1h, 7d, 2030-01-31"),
         ("since:99999-01-01", "1h, 7d, 2030-01-31"),
         ('error:"no end', "no end"),

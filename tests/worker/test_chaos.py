@@ -110,7 +110,8 @@ async def test_L4_a_worker_stopped_for_longer_than_its_lease_changes_nothing(app
         await until(lambda: len(read_lines(log)) == 4, "for the first attempts")
         members[0].signal(signal.SIGSTOP)
         members.append(Crew(own_url, log, QUICK))
-        await until(lambda: len(read_lines(log)) == 8, "for the takeover")
+        lost = "SELECT count(*) FROM holdfast.attempts WHERE outcome = 'lost'"
+        await until(lambda: sql(own_url, lost) == [(4,)], "for the takeover")
         members[0].signal(signal.SIGCONT)
         results = [await ref.result(timeout=60) for ref in refs]
         assert results == ["rested"] * 4

@@ -60,6 +60,8 @@ class Leave:
                     return None
                 case "raises" if not ctx.errors:
                     raise ValueError("before the commit")
+                case "enqueues after":
+                    ctx.enqueue(postcard.bind(2))
                 case "raises after":
                     await mine.commit()
                     raise ValueError("after the commit")
@@ -114,11 +116,12 @@ async def test_T22_later_waits(holdfast: Harness) -> None:
         ("not committed", "not committed when the step ended"),
         ("twice", "called twice"),
         ("another", "returned something else"),
+        ("enqueues after", "enqueue first"),
     ],
 )
 async def test_T22_a_move_that_was_not_committed_is_an_error(holdfast: Harness, how: str, says: str) -> None:
     ref = await trip.enqueue(Leave(how))
-    worker = holdfast.worker()
+    worker = holdfast.worker(poll=0.05)
     async with running(worker):
         with pytest.raises(TaskParked, match=says):
             await ref.result(timeout=60)

@@ -19,6 +19,7 @@ ledger = tasks.kind("ledger", result=int, transactional=True, retry=Retry(2, del
 gates: dict[str, asyncio.Event] = {}
 wait_in_thread = threading.Event()
 ran: list[int] = []
+opened: list[Any] = []
 
 
 @pytest.fixture
@@ -67,6 +68,12 @@ class Write:
             case "swallows":
                 with pytest.raises(psycopg.Error):
                     await ctx.tx.execute("SELECT 1/0")
+            case "leaves a savepoint open":
+                opened.append(ctx.tx.transaction())
+                await opened[-1].__aenter__()
+            case "raises in a savepoint":
+                await ctx.tx.transaction().__aenter__()
+                raise ValueError("inside")
             case "twice":
                 await ctx.tx.execute("INSERT INTO book VALUES (%s, 1), (%s, 1)", [self.n, self.n])
             case "later":
@@ -184,7 +191,13 @@ async def test_T17_a_task_cancelled_meanwhile_writes_nothing(book: Harness) -> N
 
 @pytest.mark.parametrize(
     ("how", "says"),
-    [("commits", "forbidden"), ("swallows", "current transaction is aborted"), ("twice", "duplicate key")],
+    [
+        ("commits", "forbidden"),
+        ("swallows", "current transaction is aborted"),
+        ("twice", "duplicate key"),
+        ("leaves a savepoint open", "transaction"),
+        ("raises in a savepoint", "inside"),
+    ],
 )
 async def test_T17_a_transaction_that_cannot_commit_is_the_steps_error(book: Harness, how: str, says: str) -> None:
     ref = await ledger.enqueue(Write(1, how))

@@ -236,6 +236,8 @@ def is_unknown(error: BaseException) -> bool:
         return True
     if not isinstance(error, psycopg.Error):
         return False
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+        return False  # the driver refused it, and nothing was sent
     state = error.sqlstate
     return state is None or state.startswith(("08", "57P"))
 

@@ -93,7 +93,10 @@ class _OnLoop:
         assert self.tx is not None  # noqa: S101 - begun
         if drop:
             await self.tx.close()
-        await self._end(psycopg.Rollback())
+        try:
+            await self._end(psycopg.Rollback())
+        except psycopg.ProgrammingError:  # a block inside of it is still open
+            await self.tx.close()
 
     async def _end(self, error: BaseException | None) -> None:
         assert self.tx is not None  # noqa: S101 - begun
@@ -124,7 +127,10 @@ class _InThread:
         if drop:
             # A thread that could not be stopped may go on: it must find the door closed.
             self.tx_sync.close()
-        await asyncio.to_thread(self._end, psycopg.Rollback())
+        try:
+            await asyncio.to_thread(self._end, psycopg.Rollback())
+        except psycopg.ProgrammingError:
+            self.tx_sync.close()
 
     def _begin(self) -> None:
         connection = self._pool.getconn(OPEN_SECONDS)

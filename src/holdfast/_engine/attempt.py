@@ -238,8 +238,8 @@ class Roster:
         """This attempt is over; a later one of the same task is another matter."""
         if self.holds(attempt):
             del self.held[attempt.id.int]
-        if self._suspects:
-            self._suspects.pop(attempt.id.int, None)
+        if self._suspects.get(attempt.id.int) is attempt:
+            del self._suspects[attempt.id.int]
 
     def on_probation(self) -> bool:
         """Whether a task is held here that may be what killed its last worker: it has not yet shown that it is not."""

@@ -188,7 +188,6 @@ class Claimer:
 
     async def _round(self) -> None:
         self._wake.clear()
-        self._pace.measure(self._roster.finished)
         if not self.healthy or self._room() <= 0:
             self._full, self._resume_at = True, self._most() - max(1, self._most() // 2)
             await self._sleep(self._poll)
@@ -246,6 +245,7 @@ class Claimer:
 
     async def _claim(self, queue: str) -> bool:
         """One claim; tells whether there may be more."""
+        self._pace.measure(self._roster.finished)
         limit = self._room()
         if self.stopping:
             return False

@@ -175,6 +175,8 @@ def _say_how_to_repair(error: DecodeError, attempt: Attempt) -> None:
     except (msgspec.MsgspecError, RecursionError):
         given = "not an object"
     cure = f"Correct the code and retry it, or the args: holdfast retry {attempt.id} --args '{{…}}'"
+    if "got `str`" in str(error):
+        cure += ". On the command line, what is not a text is written name:=42"
     error.args = (f"{error} (the args are: {given}). {cure}",)
 
 

@@ -4,6 +4,7 @@ The statement and its fence are those of the settler; only the connection is the
 found out when the step has ended.
 """
 
+import logging
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -22,6 +23,8 @@ from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
 from holdfast.errors import DeclarationError, LeaseLost
+
+log = logging.getLogger("holdfast.task")
 
 
 class Moves:
@@ -48,6 +51,10 @@ class Moves:
                 "and both commit together"
             )
         outcome = outcome_of_return(self._tasks, attempt.definition, next)
+        if isinstance(outcome, Advanced) and attempt.moves >= attempt.definition.max_moves:
+            raise DeclarationError(
+                f"ctx.move: the task has made {attempt.moves} moves, and that is max_moves: does it loop?"
+            )
         if not isinstance(outcome, (Advanced, Finished)):
             raise DeclarationError(f"ctx.move: {_message(outcome)}")
         ending = Ending(attempt, outcome)
@@ -71,6 +78,9 @@ class Moves:
 
 def raised_after_move(attempt: Attempt, outcome: Outcome) -> Unsure:
     """The step moved by itself and then raised: the move counts if it was committed, else what was raised."""
+    log.warning(
+        "%s.%s raised after ctx.move (attempt %s): %r", attempt.kind, attempt.step, attempt.number, attempt.raised
+    )
     ending: Ending = attempt.moved[1]
     ending.otherwise = outcome
     return Unsure(ending)

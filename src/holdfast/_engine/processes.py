@@ -157,6 +157,7 @@ class _NoSignals:
     cancelled = False
     stopping = False
     transaction = None
+    moved = None
 
 
 def serve(pipe: "Connection[Any, Any]", parent: int) -> None:

@@ -134,6 +134,10 @@ class Settler:
                 await asyncio.sleep(pause_after(failures, longest=5.0))
                 self._wake.set()
 
+    async def make_partitions(self) -> None:
+        """A day has begun that nobody has made partitions for."""
+        await self._link.run(self._queries.ensure_partitions())
+
     async def settled(self) -> None:
         """Waits until everything that has ended is recorded."""
         await self._settled.wait()
@@ -202,9 +206,13 @@ class Settler:
             try:
                 (answer,) = await self._link.transact([self._queries.skip_locked(query)])
             except Exception as error:
-                if not is_data_error(error) or is_missing_partition(error):
+                if is_missing_partition(error):
+                    await self.make_partitions()
+                    self._pending += group[-1]
+                elif is_data_error(error):
+                    await self._flush_halves(group[-1], error)
+                else:
                     raise
-                await self._flush_halves(group[-1], error)
             else:
                 missing += self._take_in(group[-1], answer)
                 await self.tell_enqueued(group[-1])

@@ -11,7 +11,13 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
-from holdfast._db.connection import is_contended, is_in_failed_transaction, is_passing, is_unknown
+from holdfast._db.connection import (
+    is_contended,
+    is_in_failed_transaction,
+    is_missing_partition,
+    is_passing,
+    is_unknown,
+)
 from holdfast._db.transactions import StepTransaction, Transactions
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending, Recorded, Times, Unsure
@@ -85,7 +91,7 @@ class TransactionalSteps:
         made = self._transactions.for_loop() if step.is_async else self._transactions.for_thread()
         transaction = await made
         try:
-            await transaction.begin()
+            await _to_the_end(transaction.begin())
         except Exception as error:
             log.warning("no transaction for %s: %s", attempt, error, extra=fields(attempt))
             return Released(delay=REST_SECONDS) if is_passing(error) else outcome_of_error(step, error, attempt.errors)
@@ -118,6 +124,10 @@ class TransactionalSteps:
             return self._settler.refusal(ending, error)
         except Exception as error:
             await transaction.roll_back(drop=is_unknown(error))
+            if is_missing_partition(error):
+                await self._settler.make_partitions()
+                self._settler.keeper.forget(ending)
+                raise _MetAnother from error
             return self._failed(ending, error)
         try:
             await transaction.commit()

@@ -298,7 +298,7 @@ class Worker:
         former = self.roster.find(attempt.id)
         if former is not None and former.handle is None and former not in self.roster.ready:
             former = None  # it has ended, and that we could claim its task says that this is recorded
-        elif former is not None and former.moved is not None:
+        elif former is not None and former.moved is not None and attempt.moves > former.moves:
             former = None  # it has moved by itself, and is only returning
         if former is not None:
             self._lose(former)

@@ -34,6 +34,8 @@ class Signals(Protocol):
     def stopping(self) -> bool: ...
     @property
     def transaction(self) -> "Transaction | None": ...
+    @property
+    def moved(self) -> Any: ...
 
 
 class Transaction(Protocol):
@@ -213,6 +215,8 @@ class Context:
         """
         from holdfast._model.request import request_of  # here, because steps know contexts
 
+        if self._signals.moved is not None:
+            raise DeclarationError("ctx.enqueue comes after ctx.move, whose transaction it would miss: enqueue first")
         request = request_of(what, options)
         if self._enqueued is None:
             self._enqueued = []

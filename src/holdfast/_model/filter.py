@@ -31,8 +31,8 @@ FIELDS = {
     "priority": "0 to 9",
     "error": "a part of the error's type or message",
     "args": "a field of the args: args.order_id:42, args.customer.name:Ada",
-    "since": "enqueued since then: 1h, 7d, 2030-01-31, 2030-01-31T09:00+01:00",
-    "before": "enqueued before that: 1h, 7d, 2030-01-31",
+    "since": "a time, 1h, 7d, 2030-01-31 or 2030-01-31T09:00+01:00: enqueued, begun or ended since then",
+    "before": "a time, as for since: neither enqueued nor begun nor ended since then",
 }
 """The fields, and what their values are."""
 
@@ -43,6 +43,7 @@ _TERM = re.compile(
 _VALUE = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^",])*)(?:,|$)', re.DOTALL)
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ID = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}")
+_FAILED = ("failed", "failing", "failure", "error", "dead")
 _LONGEST = 10_000
 _MOST_TERMS = 50
 
@@ -159,7 +160,7 @@ def _checked(term: Term) -> Term:
 def _check_value(field: str, value: str) -> None:
     match field:
         case "state" if value not in (*UNFINISHED, *FINISHED, *PHASES):
-            near = get_close_matches(value, (*UNFINISHED, *FINISHED, *PHASES), 1)
+            near = ["parked"] if value in _FAILED else get_close_matches(value, (*UNFINISHED, *FINISHED, *PHASES), 1)
             meant = f", did you mean {near[0]}?" if near else "."
             raise FilterError(f"state:{value}: there is no such state{meant} Give {FIELDS['state']}")
         case "priority" if value not in tuple("0123456789"):

@@ -12,6 +12,8 @@ from holdfast._sql.query import Query, Row, for_schema
 T = TypeVar("T")
 
 _MARKER = "/*filter*/true"
+_LAST = "greatest(created_at, claimed_at, finished_at)"
+"""When something last happened to a task."""
 
 
 def filtered(
@@ -56,9 +58,9 @@ class Condition:
                 path = self._value(list(term.path), "text[]")
                 return f"args #>> {path} IS NULL" if value == "null" else self._like(f"args #>> {path}", value)
             case "since":
-                return f"created_at >= {self._moment('since', value)}"
+                return f"{_LAST} >= {self._moment('since', value)}"
             case "before":
-                return f"created_at < {self._moment('before', value)}"
+                return f"{_LAST} < {self._moment('before', value)}"
             case column:
                 return self._like(column, value)
 

@@ -80,7 +80,7 @@ def enqueue(
         slip, meant = _about_name(kind, app, queries)
         ref = app.enqueue(named(kind, fields), **given)
         task = app.info(ref.id)
-        warnings.add(f"{slip}. To take this one back: holdfast cancel {ref.id}" if meant and ref.created else slip)
+        warnings.add(f"{slip} To take this one back: holdfast cancel {ref.id}" if meant and ref.created else slip)
         warnings.add(_about_conflict(ref, task, fields, options))
         if not warnings.told:
             warnings.add(_about_workers(task))

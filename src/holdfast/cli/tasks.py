@@ -48,6 +48,7 @@ PAGE = 20
 
 @click.command("tasks", cls=FilterCommand)
 @filter_words
+@click.option("--where", default="", hidden=True, help="The filter, as the other commands take it.")
 @click.option("--state", help="Short for state:…")
 @click.option("--kind", help="Short for kind:…")
 @click.option("--queue", help="Short for queue:…")
@@ -57,7 +58,14 @@ PAGE = 20
 @common_options
 @pass_setup
 def list_tasks(
-    setup: Setup, /, words: Sequence[str], limit: int, below: str | None, only_count: bool, **short: str | None
+    setup: Setup,
+    /,
+    words: Sequence[str],
+    where: str,
+    limit: int,
+    below: str | None,
+    only_count: bool,
+    **short: str | None,
 ) -> None:
     """List tasks, the newest first.
 
@@ -71,7 +79,7 @@ def list_tasks(
     from holdfast import insights
     from holdfast.cli.ids import find_id
 
-    chosen = filter_of(words)
+    chosen = filter_of([*words, where])
     for field, given in short.items():
         chosen = chosen if given is None else chosen.with_term(field, *given.split(","))
     with setup.opened() as (app, queries):

@@ -247,7 +247,7 @@ COMMENT ON COLUMN holdfast.kind.first IS 'Its only step if it has just one, else
 COMMENT ON COLUMN holdfast.kind.graph IS 'Which step can follow which: {"ReadName": ["SayHello"], …}.';
 COMMENT ON COLUMN holdfast.kind.seen_at IS 'When a worker last declared it anew.';
 COMMENT ON COLUMN holdfast.kind.paused_at IS 'Since when none of its tasks is claimed; null unless paused. Workers that declare it anew leave it alone.';
-COMMENT ON COLUMN holdfast.kind.paused_by IS 'Who paused it.';
+COMMENT ON COLUMN holdfast.kind.paused_by IS 'Who paused it, and why.';
 
 CREATE TABLE holdfast.queue (
     name      holdfast.queue_name PRIMARY KEY,
@@ -257,7 +257,7 @@ CREATE TABLE holdfast.queue (
 COMMENT ON TABLE holdfast.queue IS 'Settings of queues. A queue needs no row here: it exists by being named.';
 COMMENT ON COLUMN holdfast.queue.name IS 'The name of the queue.';
 COMMENT ON COLUMN holdfast.queue.paused_at IS 'Since when none of its tasks is claimed; null unless paused.';
-COMMENT ON COLUMN holdfast.queue.paused_by IS 'Who paused it.';
+COMMENT ON COLUMN holdfast.queue.paused_by IS 'Who paused it, and why.';
 
 CREATE TABLE holdfast.change (
     id      uuid PRIMARY KEY DEFAULT holdfast.new_id(),
@@ -801,13 +801,14 @@ AS $$
 DECLARE
     what text := holdfast.pausable(name, options);
     who text := coalesce(options ->> 'by', session_user);
+    reason text := concat_ws(': ', who, nullif(options ->> 'why', ''));
 BEGIN
     IF what = 'queue' THEN
-        INSERT INTO holdfast.queue AS q (name, paused_at, paused_by) VALUES (pause.name, holdfast.now(), who)
+        INSERT INTO holdfast.queue AS q (name, paused_at, paused_by) VALUES (pause.name, holdfast.now(), reason)
         ON CONFLICT ON CONSTRAINT queue_pkey DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by
         WHERE q.paused_at IS NULL;
     ELSE
-        UPDATE holdfast.kind k SET paused_at = holdfast.now(), paused_by = who WHERE k.name = pause.name AND k.paused_at IS NULL;
+        UPDATE holdfast.kind k SET paused_at = holdfast.now(), paused_by = reason WHERE k.name = pause.name AND k.paused_at IS NULL;
     END IF;
     IF FOUND THEN
         INSERT INTO holdfast.change (action, by, why, new) VALUES ('pause', who, options ->> 'why', jsonb_build_object(what, name));
@@ -971,7 +972,7 @@ BEGIN
     END IF;
 
     SELECT string_agg(format('%s %s is paused since %s by %s; to resume it: holdfast resume %s, or select %I.resume(%L, %L)',
-               p.what, p.name, holdfast.the_time(p.paused_at), coalesce(holdfast.one_line(p.paused_by, 100), 'somebody'), p.name,
+               p.what, p.name, holdfast.the_time(p.paused_at), coalesce(holdfast.one_line(p.paused_by), 'somebody'), p.name,
                :'schema', p.name, jsonb_build_object('what', p.what)), '; and ' ORDER BY p.what DESC)
     INTO pauses
     FROM (SELECT 'queue' AS what, q.name::text, q.paused_at, q.paused_by FROM holdfast.queue q WHERE q.name = t.queue

@@ -1,7 +1,10 @@
 """The first chapter, in which all is started, and what comes after the last: the user's turn."""
 
 import shlex
+import shutil
+import sys
 import time
+from pathlib import Path
 
 from holdfast.cli.demo.measures import counts
 from holdfast.cli.demo.screen import Board, Row, progress
@@ -109,6 +112,8 @@ def _finish_leftovers(story: Story) -> None:
 def your_turn(story: Story) -> None:
     """Suggests commands, and keeps the workers running until Ctrl-C."""
     story.screen.heading("Your turn, in another terminal, in this folder. Ctrl-C here ends the demo.")
+    if shutil.which("holdfast") is None:
+        story.command(f'export PATH="{Path(sys.executable).parent}:$PATH"')
     for command in _suggestions(story):
         story.command(command)
     story.screen.say(f"The logs of the workers: {story.stage.folder}/demo-*.log")
