@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -99,6 +100,11 @@ class Add:
 @tasks.task
 async def plain(n: int) -> int:
     return n
+
+
+@tasks.task(transactional=True)
+async def tomorrow(ctx: Context) -> None:
+    ctx.enqueue(plain.bind(1), delay="1d")
 
 
 @tasks.task
@@ -277,3 +283,15 @@ async def test_T17_a_transaction_where_there_is_none_is_told(book: Harness) -> N
         assert error is not None and says in error["message"]
     with pytest.raises(DeclarationError, match="transactional=True"):
         context().tx_sync  # noqa: B018
+
+
+async def test_T17_a_day_has_24_hours_in_a_transaction_too(book: Harness) -> None:
+    """In Berlin the night of 26 March 2028 has an hour less."""
+    name = book.sql("SELECT current_database()")[0][0]
+    book.sql(f"ALTER DATABASE {name} SET TimeZone = 'Europe/Berlin'")
+    book.clock.set(datetime(2028, 3, 25, 12, tzinfo=UTC))
+    ref = await tomorrow.enqueue()
+    await book.drain()
+    assert (await ref.info()).state == "done"
+    text = "SELECT run_at FROM holdfast.task WHERE kind = 'plain'"
+    assert book.sql(text) == [(datetime(2028, 3, 26, 12, tzinfo=UTC),)]

@@ -152,16 +152,20 @@ def connect_sync(url: str, name: str = "holdfast") -> Connection[Any]:
     return connection
 
 
-async def run(connection: AsyncConnection[Any], query: Query[T]) -> T:
-    """Runs a query on an asynchronous connection, whoever owns it."""
+async def run(connection: AsyncConnection[Any], query: Query[T], *, adapted: bool = False) -> T:
+    """Runs a query on an asynchronous connection; `adapted`: on one that is not of our making."""
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+    if adapted:
+        _adapt(cursor)
     await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
     return query.read(await cursor.fetchall() if cursor.description else [])
 
 
-def run_sync(connection: Connection[Any], query: Query[T]) -> T:
-    """Runs a query on a blocking connection, whoever owns it."""
+def run_sync(connection: Connection[Any], query: Query[T], *, adapted: bool = False) -> T:
+    """Runs a query on a blocking connection; `adapted`: on one that is not of our making."""
     cursor = RawCursor(connection, row_factory=tuple_row)
+    if adapted:
+        _adapt(cursor)
     cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
     return query.read(cursor.fetchall() if cursor.description else [])
 

@@ -5,6 +5,8 @@ are the worker's business, which writes the move in the same transaction.
 """
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import psycopg
@@ -84,7 +86,7 @@ class _OnLoop:
 
     async def run(self, query: Query[T]) -> T:
         assert self.tx is not None  # noqa: S101 - begun
-        return await run(self.tx, query)
+        return await run(self.tx, query, adapted=True)
 
     async def commit(self) -> None:
         await self._end(None)
@@ -93,15 +95,16 @@ class _OnLoop:
         assert self.tx is not None  # noqa: S101 - begun
         if drop:
             await self.tx.close()
-        try:
+        with suppress(psycopg.ProgrammingError):
             await self._end(psycopg.Rollback())
-        except psycopg.ProgrammingError:  # a block inside of it is still open
-            await self.tx.close()
 
     async def _end(self, error: BaseException | None) -> None:
         assert self.tx is not None  # noqa: S101 - begun
         try:
             await self._block.__aexit__(None if error is None else type(error), error, None)
+        except psycopg.ProgrammingError:  # a block inside of it is still open: nobody else may get this connection
+            await self.tx.close()
+            raise
         finally:
             await self._pool.putconn(self.tx)
 
@@ -117,7 +120,7 @@ class _InThread:
 
     async def run(self, query: Query[T]) -> T:
         assert self.tx_sync is not None  # noqa: S101 - begun
-        return await asyncio.to_thread(run_sync, self.tx_sync, query)
+        return await asyncio.to_thread(partial(run_sync, self.tx_sync, query, adapted=True))
 
     async def commit(self) -> None:
         await asyncio.to_thread(self._end, None)
@@ -127,10 +130,8 @@ class _InThread:
         if drop:
             # A thread that could not be stopped may go on: it must find the door closed.
             self.tx_sync.close()
-        try:
+        with suppress(psycopg.ProgrammingError):
             await asyncio.to_thread(self._end, psycopg.Rollback())
-        except psycopg.ProgrammingError:
-            self.tx_sync.close()
 
     def _begin(self) -> None:
         connection = self._pool.getconn(OPEN_SECONDS)
@@ -146,5 +147,8 @@ class _InThread:
         assert self.tx_sync is not None  # noqa: S101 - begun
         try:
             self._block.__exit__(None if error is None else type(error), error, None)
+        except psycopg.ProgrammingError:
+            self.tx_sync.close()
+            raise
         finally:
             self._pool.putconn(self.tx_sync)
