@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from holdfast import Context, DeclarationError, Done, Fail, Later, Retry, Snooze, TaskParked, Tasks
 from holdfast._db.transactions import StepTransaction
@@ -100,6 +101,30 @@ class Add:
 @tasks.task
 async def plain(n: int) -> int:
     return n
+
+
+@tasks.task(transactional=True)
+async def leaves_traces(ctx: Context) -> str:
+    """What the step before has left, and something for the next."""
+    rows: Any = await (await ctx.tx.execute("SELECT current_setting('search_path')")).fetchone()
+    await ctx.tx.execute("SET search_path = tenant")
+    ctx.tx.row_factory = dict_row
+    return str(rows[0])
+
+
+@tasks.task(transactional=True)
+def leaves_traces_in_a_thread(ctx: Context) -> str:
+    rows: Any = ctx.tx_sync.execute("SELECT current_setting('search_path')").fetchone()
+    ctx.tx_sync.execute("SET search_path = tenant")
+    ctx.tx_sync.row_factory = dict_row
+    return str(rows[0])
+
+
+@tasks.task(transactional=True)
+async def longer_than_a_beat(ctx: Context) -> None:
+    ran.append(ctx.attempt)
+    await ctx.tx.execute("INSERT INTO book VALUES (1)")
+    await asyncio.sleep(1)
 
 
 @tasks.task(transactional=True)
@@ -295,3 +320,19 @@ async def test_T17_a_day_has_24_hours_in_a_transaction_too(book: Harness) -> Non
     assert (await ref.info()).state == "done"
     text = "SELECT run_at FROM holdfast.task WHERE kind = 'plain'"
     assert book.sql(text) == [(datetime(2028, 3, 26, 12, tzinfo=UTC),)]
+
+
+@pytest.mark.parametrize("step", [leaves_traces, leaves_traces_in_a_thread], ids=["async", "sync"])
+async def test_T17_what_a_step_has_set_does_not_meet_the_next(book: Harness, step: Any) -> None:
+    async with running(book.worker(concurrency=1)):
+        seen = [await (await step.enqueue()).result(timeout=60) for _ in range(3)]
+    assert len(set(seen)) == 1 and "tenant" not in seen[0]
+
+
+async def test_M16_our_own_beats_are_not_in_the_way_of_a_long_step(book: Harness) -> None:
+    name = book.sql("SELECT current_database()")[0][0]
+    book.sql(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
+    ref = await longer_than_a_beat.enqueue()
+    async with running(book.worker(lease=0.6, beat=0.2)):
+        await ref.result(timeout=60)
+    assert ran == [1] and written(book) == [1]

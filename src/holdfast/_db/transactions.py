@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, IsolationLevel
+from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast._db.connection import conninfo, run, run_sync
@@ -20,6 +21,11 @@ T = TypeVar("T")
 
 NAME = "holdfast step"
 OPEN_SECONDS = 10.0
+
+_LEVEL = IsolationLevel.READ_COMMITTED
+"""Under a stricter one, which may be the role's default, our own beats would be in the way of every longer step."""
+_FORGET = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DISCARD TEMP; SELECT pg_catalog.pg_advisory_unlock_all()"
+"""What one step has set must not meet the next: a search_path, say, of another customer."""
 
 
 class StepTransaction(Protocol):
@@ -47,7 +53,13 @@ class Transactions:
         """A transaction for an `async def` step."""
         if self._pool is None:
             self._pool = AsyncConnectionPool(
-                self._conninfo, min_size=0, max_size=self._slots, open=False, kwargs={"autocommit": True}
+                self._conninfo,
+                min_size=0,
+                max_size=self._slots,
+                open=False,
+                kwargs={"autocommit": True},
+                configure=_prepare,
+                reset=_clean,
             )
             await self._pool.open()
         return _OnLoop(self._pool)
@@ -56,7 +68,13 @@ class Transactions:
         """A transaction for a `def` step."""
         if self._sync_pool is None:
             self._sync_pool = ConnectionPool(
-                self._conninfo, min_size=0, max_size=self._slots, open=False, kwargs={"autocommit": True}
+                self._conninfo,
+                min_size=0,
+                max_size=self._slots,
+                open=False,
+                kwargs={"autocommit": True},
+                configure=_prepare_sync,
+                reset=_clean_sync,
             )
             self._sync_pool.open()
         return _InThread(self._sync_pool)
@@ -66,6 +84,24 @@ class Transactions:
             await self._pool.close(timeout=1)
         if self._sync_pool is not None:
             await asyncio.to_thread(self._sync_pool.close, timeout=1)
+
+
+async def _prepare(connection: AsyncConnection[Any]) -> None:
+    await connection.set_isolation_level(_LEVEL)
+
+
+async def _clean(connection: AsyncConnection[Any]) -> None:
+    connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
+    await connection.execute(_FORGET)
+
+
+def _prepare_sync(connection: Connection[Any]) -> None:
+    connection.set_isolation_level(_LEVEL)
+
+
+def _clean_sync(connection: Connection[Any]) -> None:
+    connection.row_factory, connection.cursor_factory = tuple_row, Cursor
+    connection.execute(_FORGET)
 
 
 class _OnLoop:
