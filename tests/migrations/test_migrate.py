@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -76,7 +77,7 @@ async def test_X1_migrating_again_changes_nothing(holdfast_url: str) -> None:
 async def test_X1_several_at_once_apply_each_migration_once(empty_url: str) -> None:
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*(migrate(empty_url) for _ in range(4)))
-    assert sorted(answers, key=len) == [[], [], [], [f"{m.version} {m.name}" for m in migrations()]]
+    assert sorted(chain(*answers)) == [f"{m.version} {m.name}" for m in migrations()]
     assert (await status(empty_url)).drift == ()
 
 
@@ -191,7 +192,7 @@ async def test_X1_a_long_transaction_is_waited_for_with_retries(holdfast_url: st
     with holding(holdfast_url, "SELECT count(*) FROM holdfast.task") as reader:
         with pytest.raises(SchemaError, match=r"schema 'holdfast' is busy.*within 2 tries.*pg_stat_activity"):
             await migrate(holdfast_url, to=0, tries=2)
-        assert (await status(holdfast_url)).version == latest(), "nothing was changed"
+        assert (await status(holdfast_url)).version == 1, "what would need its lock was not changed"
         async with asyncio.timeout(60):
             going = asyncio.create_task(migrate(holdfast_url, to=0))
             while not execute(
@@ -201,7 +202,7 @@ async def test_X1_a_long_transaction_is_waited_for_with_retries(holdfast_url: st
             ):
                 await asyncio.sleep(0.01)
             reader.execute(b"COMMIT")
-            assert len(await going) == latest()
+            assert len(await going) == 1
 
 
 async def test_X1_another_migration_that_hangs_is_told(empty_url: str) -> None:

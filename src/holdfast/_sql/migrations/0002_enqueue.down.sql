@@ -1,0 +1,10 @@
+-- Takes enqueue from SQL away.
+DROP FUNCTION holdfast.enqueue_many(jsonb, jsonb);
+DROP FUNCTION holdfast.enqueue(text, jsonb, jsonb);
+DROP FUNCTION holdfast.wake(text, timestamptz);
+DROP FUNCTION holdfast.check_given_id(uuid, text);
+DROP FUNCTION holdfast.refuse_id(uuid, text);
+DROP FUNCTION holdfast.insert_task(holdfast.task, text);
+DROP FUNCTION holdfast.new_task(text, jsonb, jsonb);
+DROP FUNCTION holdfast.check_args(jsonb, text);
+DROP FUNCTION holdfast.check_options(jsonb, text[]);

@@ -1,0 +1,287 @@
+-- Enqueue from SQL: one task or many, in the caller's transaction.
+-- `holdfast.` stands for the schema's quoted name and :'schema' for its name as a literal.
+
+CREATE FUNCTION holdfast.check_options(options jsonb, known text[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+DECLARE
+    unknown text;
+BEGIN
+    IF jsonb_typeof(options) <> 'object' THEN
+        RAISE EXCEPTION 'holdfast: options must be a JSON object' USING ERRCODE = '22023';
+    END IF;
+    SELECT string_agg(o, ', ') INTO unknown FROM jsonb_object_keys(options) AS o WHERE o <> ALL (known);
+    IF unknown IS NOT NULL THEN
+        RAISE EXCEPTION 'holdfast: unknown option: %', unknown
+            USING ERRCODE = '22023', HINT = 'Known are ' || array_to_string(known, ', ') || '.';
+    END IF;
+    IF jsonb_typeof(options -> 'by') NOT IN ('string', 'null') OR jsonb_typeof(options -> 'why') NOT IN ('string', 'null') THEN
+        RAISE EXCEPTION 'holdfast: by and why must be strings'
+            USING ERRCODE = '22023', HINT = 'They are kept for people: {"by": "ann", "why": "the disk is repaired"}.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION holdfast.check_options(jsonb, text[]) IS 'Internal: refuses options that are no object, have a name that is not known, or say by and why with other things than strings.';
+
+CREATE FUNCTION holdfast.check_args(args jsonb, step text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
+    IF args IS NULL OR jsonb_typeof(args) <> 'object' THEN
+        RAISE EXCEPTION 'holdfast: the args of % must be a JSON object', step
+            USING ERRCODE = '22023', HINT = 'Give the fields of the step by name: {"filename": "name.txt"}.';
+    END IF;
+    IF octet_length(args::text) > 1048576 THEN
+        RAISE EXCEPTION 'holdfast: the args of % take % bytes; the limit is 1048576', step, octet_length(args::text)
+            USING ERRCODE = '22023', HINT = 'Store the data elsewhere and pass a reference to it.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION holdfast.check_args(jsonb, text) IS 'Internal: refuses args that are no object or too large.';
+
+CREATE FUNCTION holdfast.new_task(step text, args jsonb, options jsonb) RETURNS holdfast.task
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    task_kind text := split_part(step, '.', 1);
+    task_step text := nullif(substr(step, length(split_part(step, '.', 1)) + 2), '');
+    declared holdfast.kind;
+    t holdfast.task;
+BEGIN
+    IF step IS NULL OR task_kind !~ '^[a-z][a-z0-9_-]{0,62}$'
+       OR (position('.' IN step) > 0 AND coalesce(task_step, '') !~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$') THEN
+        RAISE EXCEPTION 'holdfast: % is not the name of a step', quote_nullable(left(step, 200))
+            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
+    END IF;
+    PERFORM holdfast.check_args(args, step);
+    PERFORM holdfast.check_options(options, ARRAY['id', 'queue', 'priority', 'delay', 'at', 'key', 'on_conflict', 'headers']);
+    IF options ? 'delay' AND options ? 'at' THEN
+        RAISE EXCEPTION 'holdfast: give delay or at, not both' USING ERRCODE = '22023';
+    END IF;
+    IF jsonb_typeof(options -> 'key') NOT IN ('string', 'null') OR length(options ->> 'key') NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'holdfast: key must be a string of 1 to 512 characters' USING ERRCODE = '22023';
+    END IF;
+    IF options ->> 'queue' !~ '^[a-z0-9_][a-z0-9_.-]{0,62}$' THEN
+        RAISE EXCEPTION 'holdfast: % is not the name of a queue', quote_literal(left(options ->> 'queue', 200))
+            USING ERRCODE = '22023', HINT = 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
+    END IF;
+    IF options ->> 'on_conflict' NOT IN ('skip', 'raise', 'replace') THEN
+        RAISE EXCEPTION 'holdfast: on_conflict must be skip, raise or replace' USING ERRCODE = '22023',
+            HINT = 'skip: the id of the task that holds the key; raise: an error; replace: new args and time while it was never started.';
+    END IF;
+    IF options ->> 'on_conflict' IS NOT NULL AND options ->> 'key' IS NULL THEN
+        RAISE EXCEPTION 'holdfast: on_conflict needs a key' USING ERRCODE = '22023',
+            HINT = 'Without a key there is nothing to be in conflict with.';
+    END IF;
+    IF jsonb_typeof(options -> 'headers') NOT IN ('object', 'null') OR octet_length((options -> 'headers')::text) > 65536
+       OR jsonb_path_exists(options -> 'headers', 'strict $.* ? (@.type() != "string")', '{}', true) THEN
+        RAISE EXCEPTION 'holdfast: headers must be a JSON object of strings, of 65536 bytes at most' USING ERRCODE = '22023';
+    END IF;
+
+    SELECT * INTO declared FROM holdfast.kind WHERE name = task_kind;
+    IF FOUND AND task_step IS NULL AND declared.first IS NULL THEN
+        RAISE EXCEPTION 'holdfast: % has several steps: name the one to begin with', step
+            USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName.';
+    END IF;
+    t.id := coalesce((options ->> 'id')::uuid, holdfast.new_id());
+    t.queue := coalesce(options ->> 'queue', declared.queue, 'default');
+    t.kind := task_kind;
+    t.step := coalesce(task_step, declared.first, 'main');
+    t.args := args;
+    t.priority := coalesce((options ->> 'priority')::smallint, declared.priority, 0);
+    t.run_at := coalesce((options ->> 'at')::timestamptz, holdfast.now() + (options ->> 'delay')::interval, holdfast.now());
+    t.key := options ->> 'key';
+    t.headers := nullif(options -> 'headers', 'null');
+    -- As the table would, but before many are written at once: then nobody could tell which of them was wrong.
+    IF t.priority NOT BETWEEN 0 AND 9 THEN
+        RAISE EXCEPTION 'holdfast: priority must be 0 to 9, not %', t.priority USING ERRCODE = '22023';
+    END IF;
+    IF t.run_at NOT BETWEEN '1000-01-01 00:00+00' AND '9999-01-01 00:00+00' THEN
+        RAISE EXCEPTION 'holdfast: no task can wait until %', t.run_at USING ERRCODE = '22023';
+    END IF;
+    RETURN t;
+END
+$$;
+COMMENT ON FUNCTION holdfast.new_task(text, jsonb, jsonb) IS 'Internal: the row that an enqueue asks for, checked, with the defaults of its kind, not yet written.';
+
+-- Two statements in turns, each with a snapshot of its own: one alone misses what commits while it waits for a key.
+CREATE FUNCTION holdfast.insert_task(t holdfast.task, on_conflict text) RETURNS uuid
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    replaced uuid;
+    holder record;
+BEGIN
+    FOR try IN 1 .. 20 LOOP
+        IF on_conflict = 'replace' THEN
+            UPDATE holdfast.task u
+            SET kind = t.kind, step = t.step, args = t.args, priority = t.priority, run_at = t.run_at, headers = t.headers
+            WHERE u.queue = t.queue AND u.id = ANY (ARRAY(
+                SELECT c.id FROM holdfast.task c
+                WHERE c.queue = t.queue AND c.key = t.key AND c.state = 'ready' AND c.attempt = 0
+                FOR UPDATE SKIP LOCKED))
+            RETURNING u.id INTO replaced;
+            IF FOUND THEN
+                PERFORM holdfast.wake(t.queue, t.run_at);
+                RETURN replaced;
+            END IF;
+        END IF;
+        -- Any conflict: the id may be taken as well as the key.
+        INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, key, headers)
+        VALUES (t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.key, t.headers)
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            PERFORM holdfast.wake(t.queue, t.run_at);
+            RETURN t.id;
+        END IF;
+        SELECT h.id, h.kind, h.state, h.attempt INTO holder FROM holdfast.task h WHERE h.queue = t.queue AND h.key = t.key;
+        IF FOUND THEN
+            IF on_conflict = 'raise' AND holder.id <> t.id THEN
+                RAISE EXCEPTION 'holdfast: task % (%, %) already holds the key % in queue %',
+                    holder.id, holder.kind, holder.state, quote_literal(t.key), t.queue
+                    USING ERRCODE = 'HF409', HINT = 'Wait until it has ended, choose another key, or give on_conflict skip or replace.';
+            ELSIF on_conflict = 'replace' THEN
+                -- Whoever was claiming it may have given up.
+                CONTINUE WHEN holder.state = 'ready' AND holder.attempt = 0 AND try < 20;
+                RAISE NOTICE 'holdfast: task % was not replaced: %', holder.id,
+                    CASE WHEN holder.state <> 'ready' THEN 'it is ' || holder.state
+                         WHEN holder.attempt > 0 THEN format('it has been started (attempt %s)', holder.attempt)
+                         ELSE 'somebody is just claiming or changing it' END;
+            END IF;
+            RETURN holder.id;
+        END IF;
+        IF EXISTS (SELECT FROM holdfast.task h WHERE h.id = t.id AND h.queue = t.queue) THEN
+            PERFORM holdfast.refuse_id(t.id, 'unfinished');
+        END IF;
+        -- Whoever was in the way has just finished.
+    END LOOP;
+    RAISE EXCEPTION 'holdfast: the key % changed hands 20 times in a row', quote_nullable(t.key)
+        USING ERRCODE = 'HF409', HINT = 'Try again.';
+END
+$$;
+COMMENT ON FUNCTION holdfast.insert_task(holdfast.task, text) IS 'Internal: writes a new task, once per key, and wakes workers; answers its id, or that of the task that holds the key.';
+
+CREATE FUNCTION holdfast.refuse_id(id uuid, state text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION 'holdfast: there is already a task with the id %: it is %', id, state
+        USING ERRCODE = '23505', HINT = 'If it is the one you mean, it need not be enqueued again; else leave the id out.';
+END
+$$;
+COMMENT ON FUNCTION holdfast.refuse_id(uuid, text) IS 'Internal: says that a given id is taken.';
+
+-- After the insert, in a statement of its own: what was finished meanwhile must be seen.
+CREATE FUNCTION holdfast.check_given_id(given uuid, task_queue text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    found_state text;
+BEGIN
+    SELECT a.state INTO found_state FROM holdfast.archive a WHERE a.id = given LIMIT 1;
+    IF NOT FOUND THEN
+        SELECT 'in queue ' || o.queue INTO found_state FROM holdfast.task o WHERE o.id = given AND o.queue <> task_queue LIMIT 1;
+    END IF;
+    IF FOUND THEN
+        PERFORM holdfast.refuse_id(given, found_state);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION holdfast.check_given_id(uuid, text) IS 'Internal: refuses an id that a finished task has, or one of another queue.';
+
+-- A worker never sleeps for long, so it finds what is due later by itself.
+CREATE FUNCTION holdfast.wake(queue text, run_at timestamptz) RETURNS void
+LANGUAGE sql
+AS $$
+    SELECT pg_catalog.pg_notify(holdfast.channel(), 'queue ' || queue) WHERE run_at <= holdfast.now() + interval '1 minute'
+$$;
+COMMENT ON FUNCTION holdfast.wake(text, timestamptz) IS 'Internal: tells workers of a task that is due now or soon.';
+
+CREATE FUNCTION holdfast.enqueue(step text, args jsonb DEFAULT '{}', options jsonb DEFAULT '{}') RETURNS uuid
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    t holdfast.task := holdfast.new_task(step, args, options);
+    made uuid := holdfast.insert_task(t, coalesce(options ->> 'on_conflict', 'skip'));
+BEGIN
+    IF options ->> 'id' IS NOT NULL AND made = t.id THEN
+        PERFORM holdfast.check_given_id(t.id, t.queue);
+    END IF;
+    RETURN made;
+END
+$$;
+COMMENT ON FUNCTION holdfast.enqueue(text, jsonb, jsonb) IS
+    'Enqueues a task: select holdfast.enqueue(''greeter.ReadName'', ''{"filename": "name.txt"}''). Options: id, queue, priority, delay, at, headers, key, and on_conflict while an unfinished task holds the key: skip (answers the id of that one), raise, or replace (new args and time for that one if it was never started).';
+
+CREATE FUNCTION holdfast.enqueue_many(entries jsonb, options jsonb DEFAULT '{}') RETURNS SETOF uuid
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    defaults jsonb := coalesce(options, '{}');
+    entry jsonb;
+    tasks holdfast.task[];
+    rules text[];
+    given integer[];
+    ids uuid[];
+    written uuid[];
+    n integer;
+    said text;
+    advice text;
+BEGIN
+    IF entries IS NULL OR jsonb_typeof(entries) <> 'array' THEN
+        RAISE EXCEPTION 'holdfast: the entries must be a JSON array' USING ERRCODE = '22023',
+            HINT = 'Such as [{"step": "greeter.ReadName", "args": {"filename": "name.txt"}, "priority": 5}].';
+    END IF;
+    PERFORM holdfast.check_options(defaults, ARRAY['queue', 'priority', 'delay', 'at', 'key', 'on_conflict', 'headers']);
+    FOR entry, n IN SELECT e.value, e.ordinality FROM jsonb_array_elements(entries) WITH ORDINALITY AS e LOOP
+        IF jsonb_typeof(entry) <> 'object' OR jsonb_typeof(entry -> 'step') IS DISTINCT FROM 'string' THEN
+            RAISE EXCEPTION 'holdfast: an entry must be a JSON object with the name of a step' USING ERRCODE = '22023',
+                HINT = 'Such as {"step": "greeter.ReadName", "args": {"filename": "name.txt"}, "priority": 5}.';
+        END IF;
+        tasks[n] := holdfast.new_task(entry ->> 'step', coalesce(entry -> 'args', '{}'), defaults || (entry - 'step' - 'args'));
+        ids[n] := tasks[n].id;
+        rules[n] := coalesce(entry ->> 'on_conflict', defaults ->> 'on_conflict', 'skip');
+        IF entry ->> 'id' IS NOT NULL THEN
+            given := given || n;
+        END IF;
+    END LOOP;
+    SELECT r.ordinality INTO n
+    FROM (SELECT i.ordinality, row_number() OVER (PARTITION BY i.id ORDER BY i.ordinality) AS nth
+          FROM unnest(ids) WITH ORDINALITY AS i(id, ordinality)) AS r
+    WHERE r.nth > 1 ORDER BY r.ordinality LIMIT 1;
+    IF FOUND THEN
+        PERFORM holdfast.refuse_id(ids[n], 'given twice');
+    END IF;
+    -- In one order, so that two callers with the same keys never wait for each other.
+    n := NULL;
+    WITH made AS (
+        INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, key, headers)
+        SELECT t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.key, t.headers
+        FROM unnest(tasks) WITH ORDINALITY AS t
+        ORDER BY t.queue, t.key, t.ordinality
+        ON CONFLICT DO NOTHING
+        RETURNING task.id
+    )
+    SELECT array_agg(m.id) INTO written FROM made m;
+    PERFORM holdfast.wake(t.queue, min(t.run_at)) FROM unnest(tasks) AS t WHERE t.id IN (SELECT unnest(written)) GROUP BY t.queue;
+    FOR n IN SELECT t.ordinality FROM unnest(tasks) WITH ORDINALITY AS t
+             WHERE t.id NOT IN (SELECT unnest(written)) ORDER BY t.queue, t.key, t.ordinality LOOP
+        ids[n] := holdfast.insert_task(tasks[n], rules[n]);
+    END LOOP;
+    FOREACH n IN ARRAY coalesce(given, '{}') LOOP
+        IF ids[n] = tasks[n].id THEN
+            PERFORM holdfast.check_given_id(ids[n], tasks[n].queue);
+        END IF;
+    END LOOP;
+    RETURN QUERY SELECT i.id FROM unnest(ids) WITH ORDINALITY AS i(id, ordinality) ORDER BY i.ordinality;
+EXCEPTION WHEN OTHERS THEN
+    IF n IS NULL THEN
+        RAISE;
+    END IF;
+    GET STACKED DIAGNOSTICS said = MESSAGE_TEXT, advice = PG_EXCEPTION_HINT;
+    RAISE EXCEPTION 'holdfast: entries[%]: %', n - 1, regexp_replace(said, '^holdfast: ', '')
+        USING ERRCODE = SQLSTATE, HINT = coalesce(nullif(advice, ''), 'Nothing was enqueued.');
+END
+$$;
+COMMENT ON FUNCTION holdfast.enqueue_many(jsonb, jsonb) IS
+    'Enqueues many tasks, all or none: select holdfast.enqueue_many(''[{"step": "greeter.ReadName", "args": {"filename": "name.txt"}}]''). An entry may have any option of enqueue; the options here are defaults for all. The ids come in the order of the entries; an error names the entry as entries[0], entries[1] and so on.';

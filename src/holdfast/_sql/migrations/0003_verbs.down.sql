@@ -1,0 +1,10 @@
+-- Takes the verbs of people away.
+DROP FUNCTION holdfast.resume(text, jsonb);
+DROP FUNCTION holdfast.pause(text, jsonb);
+DROP FUNCTION holdfast.pausable(text, jsonb);
+DROP FUNCTION holdfast.stop_workers(uuid);
+DROP FUNCTION holdfast.discard(uuid, jsonb);
+DROP FUNCTION holdfast.cancel(uuid, jsonb);
+DROP FUNCTION holdfast.retry(uuid, jsonb);
+DROP FUNCTION holdfast.archive_task(holdfast.task, text, text);
+DROP FUNCTION holdfast.lock_task(uuid, text, text[]);

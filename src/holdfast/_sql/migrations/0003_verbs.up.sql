@@ -1,0 +1,246 @@
+-- The other public verbs: retry, cancel, discard, stop, pause, resume.
+-- `holdfast.` stands for the schema's quoted name and :'schema' for its name as a literal.
+
+-- Looks the task up, locks it, and refuses clearly: HF404 no such task, HF409 not in such a state.
+CREATE FUNCTION holdfast.lock_task(id uuid, verb text, states text[]) RETURNS holdfast.task
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    found_task holdfast.task;
+    ended text;
+BEGIN
+    SELECT * INTO found_task FROM holdfast.task t WHERE t.id = lock_task.id FOR UPDATE;
+    IF NOT FOUND THEN
+        SELECT a.state INTO ended FROM holdfast.archive a WHERE a.id = lock_task.id LIMIT 1;
+        IF ended IS NULL THEN
+            RAISE EXCEPTION 'holdfast: there is no task %', id USING ERRCODE = 'HF404',
+                HINT = 'Is this the right database, and the right schema?';
+        END IF;
+        RAISE EXCEPTION 'holdfast: cannot % task %: it is already %', verb, id, ended USING ERRCODE = 'HF409',
+            HINT = 'Finished tasks are history; enqueue a new one.';
+    END IF;
+    IF NOT found_task.state = ANY (states) THEN
+        RAISE EXCEPTION 'holdfast: cannot % task %: it is %', verb, id, found_task.state USING ERRCODE = 'HF409',
+            HINT = CASE found_task.state WHEN 'running' THEN 'Wait until the attempt ends, or cancel it.'
+                                         ELSE 'This is possible only when it is ' || array_to_string(states, ' or ') || '.' END;
+    END IF;
+    RETURN found_task;
+END
+$$;
+COMMENT ON FUNCTION holdfast.lock_task(uuid, text, text[]) IS 'Internal: the row of an unfinished task, locked, or a clear error.';
+
+CREATE FUNCTION holdfast.retry(id uuid, options jsonb DEFAULT '{}') RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    t holdfast.task;
+BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['args', 'step', 'by', 'why', 'expected_attempt']);
+    t := holdfast.lock_task(id, 'retry', ARRAY['parked', 'ready']);
+    IF t.attempt <> (options ->> 'expected_attempt')::integer THEN
+        RAISE EXCEPTION 'holdfast: task % was changed: it is at attempt %, not %', id, t.attempt, options ->> 'expected_attempt'
+            USING ERRCODE = 'HF409', HINT = 'Somebody else may have retried it; look at it again.';
+    END IF;
+    IF options ? 'args' THEN
+        PERFORM holdfast.check_args(options -> 'args', coalesce(options ->> 'step', t.step));
+    END IF;
+    UPDATE holdfast.task u
+    SET state = 'ready', run_at = holdfast.now(), errors = 0, crashes = 0, error = NULL,
+        args = coalesce(options -> 'args', u.args),
+        -- Another step is another visit.
+        moves = u.moves + (coalesce(options ->> 'step', u.step) <> u.step)::integer,
+        step = coalesce(options ->> 'step', u.step)
+    WHERE u.queue = t.queue AND u.id = t.id;
+    INSERT INTO holdfast.change (task_id, action, by, why, old, new)
+    VALUES (id, 'retry', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('state', t.state, 'step', t.step, 'args', t.args, 'attempt', t.attempt, 'error', t.error - 'traceback'),
+            jsonb_strip_nulls(jsonb_build_object('step', options -> 'step', 'args', options -> 'args')));
+    PERFORM pg_notify(holdfast.channel(), 'queue ' || t.queue);
+    RETURN 'ready';
+END
+$$;
+COMMENT ON FUNCTION holdfast.retry(uuid, jsonb) IS
+    'Resumes a parked task at its step with a fresh budget. Options: args and step (repair), by, why, expected_attempt (refuse if somebody was faster).';
+
+CREATE FUNCTION holdfast.cancel(id uuid, options jsonb DEFAULT '{}') RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    t holdfast.task;
+    who text := coalesce(options ->> 'by', session_user);
+    reason text := concat_ws(': ', 'cancelled by ' || coalesce(options ->> 'by', session_user), nullif(options ->> 'why', ''));
+BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['by', 'why']);
+    t := holdfast.lock_task(id, 'cancel', ARRAY['ready', 'running', 'waiting', 'parked']);
+    INSERT INTO holdfast.change (task_id, action, by, why, old)
+    VALUES (id, 'cancel', who, options ->> 'why', jsonb_build_object('state', t.state, 'step', t.step));
+    IF t.state = 'running' THEN
+        UPDATE holdfast.task u SET cancel_at = coalesce(u.cancel_at, holdfast.now()), cancel_by = coalesce(u.cancel_by, reason)
+        WHERE u.queue = t.queue AND u.id = t.id;
+        PERFORM pg_notify(holdfast.channel(), 'cancel ' || t.id);
+        RETURN 'cancelling';
+    END IF;
+    PERFORM holdfast.archive_task(t, 'cancelled', reason);
+    RETURN 'cancelled';
+END
+$$;
+COMMENT ON FUNCTION holdfast.cancel(uuid, jsonb) IS
+    'Cancels a task: at once unless it is running, else its step is told ("cancelling") and it is never retried. Options: by, why.';
+
+CREATE FUNCTION holdfast.discard(id uuid, options jsonb DEFAULT '{}') RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    t holdfast.task;
+BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['by', 'why']);
+    t := holdfast.lock_task(id, 'discard', ARRAY['parked']);
+    INSERT INTO holdfast.change (task_id, action, by, why, old)
+    VALUES (id, 'discard', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('state', t.state, 'step', t.step, 'error', t.error - 'traceback'));
+    PERFORM holdfast.archive_task(t, 'discarded', NULL);
+    RETURN 'discarded';
+END
+$$;
+COMMENT ON FUNCTION holdfast.discard(uuid, jsonb) IS 'Gives a parked task up: it is archived as discarded. Options: by, why.';
+
+CREATE FUNCTION holdfast.archive_task(t holdfast.task, final_state text, reason text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM holdfast.ensure_partition((holdfast.now() AT TIME ZONE 'UTC')::date)
+    WHERE to_regclass(format('%I.%I', :'schema', to_char(holdfast.now() AT TIME ZONE 'UTC', '"archive_p"YYYYMMDD'))) IS NULL;
+    DELETE FROM holdfast.task d WHERE d.queue = t.queue AND d.id = t.id;
+    INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
+                                  key, error, headers, created_at)
+    VALUES (t.id, t.queue, t.kind, t.step, t.args, final_state, t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes,
+            t.key, CASE WHEN reason IS NULL THEN t.error
+                        ELSE jsonb_build_object('type', final_state, 'message', reason, 'causes',
+                                                CASE WHEN t.error IS NULL THEN '[]' ELSE jsonb_build_array(t.error) END) END,
+            t.headers, t.created_at);
+END
+$$;
+COMMENT ON FUNCTION holdfast.archive_task(holdfast.task, text, text) IS 'Internal: moves a task that is not running, and is locked by the caller, to the archive.';
+
+CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    asked integer;
+BEGIN
+    UPDATE holdfast.worker w SET stop_requested_at = coalesce(w.stop_requested_at, holdfast.now())
+    WHERE w.stopped_at IS NULL AND (stop_workers.worker IS NULL OR w.id = stop_workers.worker);
+    GET DIAGNOSTICS asked = ROW_COUNT;
+    INSERT INTO holdfast.change (action, by, new)
+    VALUES ('stop', session_user, jsonb_build_object('worker', coalesce(worker::text, 'all')));
+    PERFORM pg_notify(holdfast.channel(), 'stop');
+    RETURN asked;
+END
+$$;
+COMMENT ON FUNCTION holdfast.stop_workers(uuid) IS
+    'Asks one worker, or all, to stop as SIGTERM does; answers how many were asked. All have stopped when: select count(*) from holdfast.worker where stopped_at is null is 0.';
+
+CREATE FUNCTION holdfast.pausable(name text, options jsonb) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    what text := options ->> 'what';
+    is_kind boolean := EXISTS (SELECT FROM holdfast.kind k WHERE k.name = pausable.name);
+    is_queue boolean;
+BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['what', 'by', 'why']);
+    IF what NOT IN ('queue', 'kind') THEN
+        RAISE EXCEPTION 'holdfast: what must be queue or kind' USING ERRCODE = '22023';
+    ELSIF what = 'queue' THEN
+        IF name IS NULL OR name !~ '^[a-z0-9_][a-z0-9_.-]{0,62}$' THEN
+            RAISE EXCEPTION 'holdfast: % is not the name of a queue', quote_nullable(left(name, 200))
+                USING ERRCODE = '22023', HINT = 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
+        END IF;
+        RETURN 'queue';
+    ELSIF what = 'kind' THEN
+        IF NOT is_kind THEN
+            RAISE EXCEPTION 'holdfast: there is no kind %', quote_nullable(left(name, 200)) USING ERRCODE = 'HF404',
+                HINT = 'A kind is known once a worker has declared it: select name from holdfast.kind.';
+        END IF;
+        RETURN 'kind';
+    END IF;
+    is_queue := EXISTS (SELECT FROM holdfast.queue q WHERE q.name = pausable.name)
+        OR EXISTS (SELECT FROM holdfast.kind k WHERE k.queue = pausable.name)
+        OR EXISTS (SELECT FROM holdfast.worker w WHERE holdfast.is_live(w) AND pausable.name = ANY (w.queues))
+        OR EXISTS (SELECT FROM holdfast.task t WHERE t.queue = pausable.name AND t.state = 'ready')
+        OR EXISTS (SELECT FROM holdfast.task t WHERE t.queue = pausable.name AND t.state = 'running')
+        OR EXISTS (SELECT FROM holdfast.task t WHERE t.queue = pausable.name AND t.state = 'parked');
+    IF is_kind AND is_queue THEN
+        RAISE EXCEPTION 'holdfast: % is both a queue and a kind: say which', name USING ERRCODE = 'HF409',
+            HINT = 'Give the option {"what": "queue"} or {"what": "kind"}.';
+    ELSIF NOT is_kind AND NOT is_queue THEN
+        RAISE EXCEPTION 'holdfast: there is neither a queue nor a kind %', quote_nullable(left(name, 200)) USING ERRCODE = 'HF404',
+            HINT = 'A kind is known once a worker has declared it; a queue that is not used yet can be paused with {"what": "queue"}.';
+    END IF;
+    RETURN CASE WHEN is_kind THEN 'kind' ELSE 'queue' END;
+END
+$$;
+COMMENT ON FUNCTION holdfast.pausable(text, jsonb) IS 'Internal: whether a name means a queue or a kind, or a clear error.';
+
+CREATE FUNCTION holdfast.pause(name text, options jsonb DEFAULT '{}') RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    what text := holdfast.pausable(name, options);
+    who text := coalesce(options ->> 'by', session_user);
+    reason text := concat_ws(': ', who, nullif(options ->> 'why', ''));
+BEGIN
+    IF what = 'queue' THEN
+        INSERT INTO holdfast.queue AS q (name, paused_at, paused_by) VALUES (pause.name, holdfast.now(), reason)
+        ON CONFLICT ON CONSTRAINT queue_pkey DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by
+        WHERE q.paused_at IS NULL;
+    ELSE
+        UPDATE holdfast.kind k SET paused_at = holdfast.now(), paused_by = reason WHERE k.name = pause.name AND k.paused_at IS NULL;
+    END IF;
+    IF FOUND THEN
+        INSERT INTO holdfast.change (action, by, why, new) VALUES ('pause', who, options ->> 'why', jsonb_build_object(what, name));
+        PERFORM pg_notify(holdfast.channel(), 'pause');
+    END IF;
+    RETURN 'paused';
+END
+$$;
+COMMENT ON FUNCTION holdfast.pause(text, jsonb) IS
+    'Pauses a queue or a kind: none of its tasks is claimed until holdfast.resume(name); running steps finish. Options: what (queue or kind, if the name is both, or of a queue not used yet), by, why.';
+
+CREATE FUNCTION holdfast.resume(name text, options jsonb DEFAULT '{}') RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    what text := holdfast.pausable(name, options);
+    was record;
+BEGIN
+    IF what = 'queue' THEN
+        SELECT q.paused_at, q.paused_by INTO was FROM holdfast.queue q
+        WHERE q.name = resume.name AND q.paused_at IS NOT NULL FOR UPDATE;
+    ELSE
+        SELECT k.paused_at, k.paused_by, k.queue INTO was FROM holdfast.kind k
+        WHERE k.name = resume.name AND k.paused_at IS NOT NULL FOR UPDATE;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN 'not paused';
+    END IF;
+    IF what = 'queue' THEN
+        UPDATE holdfast.queue q SET paused_at = NULL, paused_by = NULL WHERE q.name = resume.name;
+        PERFORM pg_notify(holdfast.channel(), 'queue ' || name);
+    ELSE
+        UPDATE holdfast.kind k SET paused_at = NULL, paused_by = NULL WHERE k.name = resume.name;
+        -- Its tasks may be in any queue that somebody serves.
+        PERFORM pg_notify(holdfast.channel(), 'queue ' || served.queue)
+        FROM (SELECT was.queue::text AS queue
+              UNION
+              SELECT unnest(w.queues) FROM holdfast.worker w WHERE holdfast.is_live(w)) AS served;
+    END IF;
+    INSERT INTO holdfast.change (action, by, why, old, new)
+    VALUES ('resume', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('paused_at', was.paused_at, 'paused_by', was.paused_by), jsonb_build_object(what, name));
+    PERFORM pg_notify(holdfast.channel(), 'pause');
+    RETURN 'resumed';
+END
+$$;
+COMMENT ON FUNCTION holdfast.resume(text, jsonb) IS
+    'Lets the tasks of a paused queue or kind be claimed again. Options: what (queue or kind, if the name is both), by, why.';

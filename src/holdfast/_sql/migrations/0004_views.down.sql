@@ -1,0 +1,12 @@
+-- Takes the views and the explanations away.
+DROP FUNCTION holdfast.explain(uuid);
+DROP FUNCTION holdfast.explain_ended(holdfast.archive);
+DROP FUNCTION holdfast.explain_parked(holdfast.task);
+DROP FUNCTION holdfast.explain_running(holdfast.task);
+DROP FUNCTION holdfast.explain_ready(holdfast.task);
+DROP FUNCTION holdfast.error_line(jsonb);
+DROP FUNCTION holdfast.how_many(bigint, text, bigint);
+DROP FUNCTION holdfast.how_long(interval);
+DROP FUNCTION holdfast.the_time(timestamptz);
+DROP FUNCTION holdfast.one_line(text, integer);
+DROP VIEW holdfast.parked, holdfast.attempts, holdfast.tasks;

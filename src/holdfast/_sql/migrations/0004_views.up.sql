@@ -1,0 +1,262 @@
+-- Views for people, and why a task is not running.
+-- `holdfast.` stands for the schema's quoted name and :'schema' for its name as a literal.
+
+CREATE VIEW holdfast.tasks AS
+    SELECT t.id, t.queue, t.kind, t.step, t.state,
+           CASE
+               WHEN t.state <> 'ready' THEN t.state
+               WHEN t.run_at > holdfast.now() AND t.errors > 0 THEN 'retrying'
+               WHEN t.run_at > holdfast.now() THEN 'scheduled'
+               WHEN t.queue IN (SELECT q.name FROM holdfast.queue q WHERE q.paused_at IS NOT NULL)
+                 OR t.kind IN (SELECT k.name FROM holdfast.kind k WHERE k.paused_at IS NOT NULL) THEN 'paused'
+               WHEN NOT EXISTS (
+                   SELECT FROM holdfast.worker w
+                   WHERE holdfast.is_live(w) AND t.queue::text = ANY (w.queues) AND t.kind || '.' || t.step = ANY (w.steps)
+               ) THEN 'unroutable'
+               ELSE 'due'
+           END AS phase,
+           t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes, t.worker_id, t.claimed_at, t.lease_expires_at,
+           t.args, t.error, t.key, t.headers, t.created_at, NULL::timestamptz AS finished_at, NULL::jsonb AS result
+    FROM holdfast.task t
+    UNION ALL
+    SELECT a.id, a.queue, a.kind, a.step, a.state, a.state, a.priority, a.run_at, a.moves, a.attempt, a.errors, a.crashes,
+           a.worker_id, a.claimed_at, NULL, a.args, a.error, a.key, a.headers, a.created_at, a.finished_at, a.result
+    FROM holdfast.archive a;
+COMMENT ON VIEW holdfast.tasks IS
+    'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unroutable (no live worker knows the step), running, waiting, parked, done, cancelled, expired, discarded.';
+
+CREATE VIEW holdfast.attempts AS
+    SELECT l.task_id, l.queue, l.kind, l.step, l.moves, l.attempt, l.worker_id, l.claimed_at, l.finished_at, l.outcome,
+           l.error, l.args
+    FROM holdfast.attempt l
+    UNION ALL
+    SELECT a.id, a.queue, a.kind, a.step, a.moves, a.attempt, a.worker_id, a.claimed_at, a.finished_at, a.outcome,
+           CASE WHEN a.outcome <> 'done' THEN a.error END, a.args
+    FROM holdfast.archive a WHERE a.outcome IS NOT NULL
+    UNION ALL
+    SELECT t.id, t.queue, t.kind, t.step, t.moves, t.attempt, t.worker_id, t.claimed_at, NULL, NULL, NULL, t.args
+    FROM holdfast.task t WHERE t.state = 'running';
+COMMENT ON VIEW holdfast.attempts IS 'The log of all attempts; the running ones have no outcome yet.';
+
+CREATE VIEW holdfast.parked AS
+    SELECT t.id, t.queue, t.kind, t.step, t.errors, t.crashes, t.attempt, t.error ->> 'type' AS error_type,
+           t.error ->> 'message' AS error_message, t.claimed_at, t.args, t.error,
+           -- Only the days since its last attempt began are looked into; the log may be gone before the task is.
+           coalesce((SELECT l.finished_at FROM holdfast.attempt l
+                     WHERE l.task_id = t.id AND l.attempt = t.attempt
+                       AND l.finished_at >= t.claimed_at AND l.finished_at <= holdfast.now() LIMIT 1),
+                    t.claimed_at) AS parked_at,
+           format('select %I.retry(%L)', :'schema', t.id) AS to_resume
+    FROM holdfast.task t WHERE t.state = 'parked';
+COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then do what to_resume says. parked_at is when the last attempt ended, as far as the log still knows.';
+
+-- Why it is not running ------------------------------------------------------------------------------
+
+CREATE FUNCTION holdfast.one_line(value text, most integer DEFAULT 200) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN length(plain) > most THEN left(plain, most - 1) || '…' ELSE plain END
+    FROM (SELECT btrim(regexp_replace(
+        -- Control characters, and what turns or hides text on a terminal.
+        left(value, 10 * most), '[\u0001-\u0020\u007F-\u00A0\u00AD\u061C\u180E\u200B-\u200F\u2028-\u202E\u2060-\u206F\uFEFF]+', ' ', 'g'
+    ))) AS made(plain)
+$$;
+COMMENT ON FUNCTION holdfast.one_line(text, integer) IS 'Internal: a text of users in one line, without control characters, shortened.';
+
+CREATE FUNCTION holdfast.the_time(at timestamptz) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT to_char(at, 'YYYY-MM-DD HH24:MI:SSOF') $$;
+COMMENT ON FUNCTION holdfast.the_time(timestamptz) IS 'Internal: a time with its zone, to the second.';
+
+CREATE FUNCTION holdfast.how_long(span interval) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN s < 1 THEN 'less than a second'
+                WHEN s < 60 THEN s || ' s'
+                WHEN s < 3600 THEN s / 60 || ' min' || coalesce(' ' || nullif(s % 60, 0) || ' s', '')
+                WHEN s < 86400 THEN s / 3600 || ' h' || coalesce(' ' || nullif(s % 3600 / 60, 0) || ' min', '')
+                ELSE s / 86400 || ' d' || coalesce(' ' || nullif(s % 86400 / 3600, 0) || ' h', '') END
+    FROM (SELECT floor(abs(extract(epoch FROM span)))::bigint) AS whole(s)
+$$;
+COMMENT ON FUNCTION holdfast.how_long(interval) IS 'Internal: a span of time for people, such as 2 h 5 min.';
+
+CREATE FUNCTION holdfast.how_many(n bigint, what text, most bigint DEFAULT NULL) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT CASE WHEN n > most THEN 'more than ' || most ELSE n::text END || ' ' || what || CASE WHEN n = 1 THEN '' ELSE 's' END $$;
+COMMENT ON FUNCTION holdfast.how_many(bigint, text, bigint) IS 'Internal: a number of things for people; counting ended behind the most.';
+
+CREATE FUNCTION holdfast.error_line(error jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT coalesce(nullif(concat_ws(': ', holdfast.one_line(error ->> 'type', 100), holdfast.one_line(error ->> 'message')), ''),
+                    'an error that says nothing')
+$$;
+COMMENT ON FUNCTION holdfast.error_line(jsonb) IS 'Internal: type and message of an error in one line.';
+
+CREATE FUNCTION holdfast.explain_ready(t holdfast.task) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    moment timestamptz := holdfast.now();
+    full_name text := t.kind || '.' || t.step;
+    pauses text;
+    live record;
+    knew record;
+    before bigint;
+    held bigint;
+BEGIN
+    IF t.run_at > moment AND t.errors > 0 THEN
+        RETURN format('It waits for its next attempt at %s (in %s) after %s at this step, the last of them %s', holdfast.the_time(t.run_at),
+            holdfast.how_long(t.run_at - moment), holdfast.how_many(t.errors, 'error'), holdfast.error_line(t.error));
+    ELSIF t.run_at > moment THEN
+        RETURN format('It is not due until %s (in %s)', holdfast.the_time(t.run_at), holdfast.how_long(t.run_at - moment));
+    END IF;
+
+    SELECT string_agg(format('%s %s is paused since %s by %s; to resume it: holdfast resume %s, or select %I.resume(%L, %L)',
+               p.what, p.name, holdfast.the_time(p.paused_at), coalesce(holdfast.one_line(p.paused_by), 'somebody'), p.name,
+               :'schema', p.name, jsonb_build_object('what', p.what)), '; and ' ORDER BY p.what DESC)
+    INTO pauses
+    FROM (SELECT 'queue' AS what, q.name::text, q.paused_at, q.paused_by FROM holdfast.queue q WHERE q.name = t.queue
+          UNION ALL
+          SELECT 'kind', k.name, k.paused_at, k.paused_by FROM holdfast.kind k WHERE k.name = t.kind) AS p
+    WHERE p.paused_at IS NOT NULL;
+    IF pauses IS NOT NULL THEN
+        RETURN 'It is due, but ' || pauses;
+    END IF;
+
+    SELECT count(*) AS workers, count(*) FILTER (WHERE w.serves) AS serving, count(*) FILTER (WHERE w.serves AND w.knows) AS able,
+           count(*) FILTER (WHERE w.serves AND w.knows AND w.claims) AS claiming,
+           coalesce(sum(w.slots) FILTER (WHERE w.serves AND w.knows AND w.claims), 0) AS slots,
+           array_agg(w.id) FILTER (WHERE w.serves AND w.knows AND w.claims) AS ids
+    INTO live
+    FROM (SELECT o.id, o.slots, t.queue::text = ANY (o.queues) AS serves, full_name = ANY (o.steps) AS knows,
+                 o.stopping_at IS NULL AND o.stop_requested_at IS NULL AS claims
+          FROM holdfast.worker o WHERE holdfast.is_live(o)) AS w;
+    IF live.workers = 0 THEN
+        RETURN format('It is due, but no worker is alive: start one that serves queue %s and knows the step %s', t.queue, full_name);
+    ELSIF live.serving = 0 THEN
+        RETURN format('It is due, but no live worker serves queue %s; served are: %s', t.queue, holdfast.one_line(
+            (SELECT string_agg(DISTINCT s.queue, ', ') FROM holdfast.worker w, unnest(w.queues) AS s(queue) WHERE holdfast.is_live(w))));
+    ELSIF live.able = 0 THEN
+        SELECT holdfast.one_line(w.name, 100) AS name, w.seen_at, holdfast.is_live(w) AS live,
+               holdfast.one_line(array_to_string(w.queues, ', ')) AS queues
+        INTO knew FROM holdfast.worker w WHERE full_name = ANY (w.steps) ORDER BY holdfast.is_live(w) DESC, w.seen_at DESC LIMIT 1;
+        RETURN format('It is due and %s queue %s, but none knows the step %s: %s',
+            CASE live.serving WHEN 1 THEN '1 live worker serves' ELSE live.serving || ' live workers serve' END, t.queue, full_name,
+            CASE WHEN knew.live THEN format('worker %s does, and serves %s', knew.name, knew.queues)
+                 WHEN knew.seen_at IS NOT NULL THEN format('the last that did was worker %s, seen until %s; it may have been renamed or removed',
+                                                           knew.name, holdfast.the_time(knew.seen_at))
+                 ELSE 'see whether the name is right and the code deployed' END);
+    ELSIF live.claiming = 0 THEN
+        RETURN format('It is due, but all live workers that serve queue %s and know the step %s are stopping', t.queue, full_name);
+    END IF;
+
+    IF t.crashes > 0 THEN
+        SELECT count(*) INTO before
+        FROM (SELECT FROM holdfast.task c
+              WHERE c.queue = t.queue AND c.state = 'ready' AND c.crashes > 0 AND (c.run_at, c.id) < (t.run_at, t.id)
+              ORDER BY c.run_at, c.id LIMIT 10001) AS counted;
+        RETURN format('It is due since %s (for %s) and a suspect, because its worker was lost %s at this step: a worker tries one suspect'
+                      ' at a time, and it %s in queue %s',
+            holdfast.the_time(t.run_at), holdfast.how_long(moment - t.run_at), holdfast.how_many(t.crashes, 'time'),
+            CASE before WHEN 0 THEN 'is the next' ELSE 'has ' || holdfast.how_many(before, 'other', 10000) || ' before it' END, t.queue);
+    END IF;
+    SELECT count(*) INTO before
+    FROM (SELECT FROM generate_series(t.priority, 9) AS p(priority)
+          CROSS JOIN LATERAL (
+              SELECT FROM holdfast.task c
+              WHERE c.queue = t.queue AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= moment
+                AND (p.priority > t.priority OR (c.run_at, c.id) < (t.run_at, t.id))
+              ORDER BY c.run_at, c.id LIMIT 10001
+          ) AS due
+          LIMIT 10001) AS counted;
+    SELECT count(*) INTO held
+    FROM (SELECT FROM unnest(live.ids) AS w(id)
+          CROSS JOIN LATERAL (
+              SELECT FROM holdfast.task c
+              WHERE c.state = 'running' AND c.worker_id = w.id AND c.queue = ANY (SELECT unnest(o.queues) FROM holdfast.worker o WHERE o.id = w.id)
+              LIMIT 10001
+          ) AS running
+          LIMIT 10001) AS counted;
+    RETURN format('It is due since %s (for %s) and %s in queue %s; %s with %s can claim it and %s %s now%s',
+        holdfast.the_time(t.run_at), holdfast.how_long(moment - t.run_at),
+        CASE before WHEN 0 THEN 'the next' ELSE 'has ' || holdfast.how_many(before, 'due task', 10000) || ' before it' END, t.queue,
+        holdfast.how_many(live.claiming, 'live worker'), holdfast.how_many(live.slots, 'slot'),
+        CASE live.claiming WHEN 1 THEN 'holds' ELSE 'hold' END, holdfast.how_many(held, 'task', 10000),
+        CASE WHEN held >= live.slots THEN ': all are busy' ELSE '' END);
+END
+$$;
+COMMENT ON FUNCTION holdfast.explain_ready(holdfast.task) IS 'Internal: why a ready task is not running.';
+
+CREATE FUNCTION holdfast.explain_running(t holdfast.task) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    moment timestamptz := holdfast.now();
+    doer text;
+BEGIN
+    SELECT format('worker %s (%s, process %s)', holdfast.one_line(w.name, 100), holdfast.one_line(w.host, 100), w.pid)
+    INTO doer FROM holdfast.worker w WHERE w.id = t.worker_id;
+    doer := format('attempt %s at %s by %s, since %s (for %s)', t.attempt, t.kind || '.' || t.step, coalesce(doer, 'worker ' || t.worker_id),
+                   holdfast.the_time(t.claimed_at), holdfast.how_long(moment - t.claimed_at));
+    IF t.lease_expires_at <= moment THEN
+        RETURN format('Its worker seems lost: %s, but the lease ran out at %s; any live worker of queue %s will %s', doer,
+            holdfast.the_time(t.lease_expires_at), t.queue,
+            CASE WHEN t.cancel_at IS NULL THEN 'take it over' ELSE 'end it, because it was cancelled' END);
+    ELSIF t.cancel_at IS NOT NULL THEN
+        RETURN format('It is being cancelled since %s (%s), and its step has not ended yet: %s', holdfast.the_time(t.cancel_at),
+            coalesce(holdfast.one_line(t.cancel_by), 'nobody said why'), doer);
+    END IF;
+    RETURN format('It is running: %s; its lease lasts until %s unless renewed', doer, holdfast.the_time(t.lease_expires_at));
+END
+$$;
+COMMENT ON FUNCTION holdfast.explain_running(holdfast.task) IS 'Internal: who is executing a task.';
+
+CREATE FUNCTION holdfast.explain_parked(t holdfast.task) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('It is parked%s at %s: %s; repair the cause, then resume it (holdfast retry %s, or select %I.retry(%L)),'
+                  ' or give it up (holdfast discard %s, or select %I.discard(%L))',
+        ' since ' || holdfast.the_time(p.parked_at), t.kind || '.' || t.step, holdfast.error_line(t.error),
+        t.id, :'schema', t.id, t.id, :'schema', t.id)
+    FROM holdfast.parked p WHERE p.id = t.id
+$$;
+COMMENT ON FUNCTION holdfast.explain_parked(holdfast.task) IS 'Internal: why a task is parked, and what to do about it.';
+
+CREATE FUNCTION holdfast.explain_ended(a holdfast.archive) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('It was %s at %s', a.state, holdfast.the_time(a.finished_at)) || CASE a.state
+        WHEN 'done' THEN ', after ' || holdfast.how_many(a.attempt, 'attempt')
+        WHEN 'discarded' THEN coalesce(
+            (SELECT format(' by %s%s', holdfast.one_line(c.by, 100), coalesce(' (' || holdfast.one_line(c.why) || ')', ''))
+             FROM holdfast.change c WHERE c.task_id = a.id AND c.action = 'discard' ORDER BY c.id DESC LIMIT 1), '')
+            || ', while it was parked at ' || a.kind || '.' || a.step || ': ' || holdfast.error_line(a.error)
+        ELSE coalesce(': ' || holdfast.one_line(a.error ->> 'message'), '') END
+$$;
+COMMENT ON FUNCTION holdfast.explain_ended(holdfast.archive) IS 'Internal: how a task ended.';
+
+CREATE FUNCTION holdfast.explain(id uuid) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    t holdfast.task;
+    a holdfast.archive;
+BEGIN
+    SELECT * INTO t FROM holdfast.task l WHERE l.id = explain.id;
+    IF FOUND THEN
+        RETURN CASE t.state WHEN 'ready' THEN holdfast.explain_ready(t)
+                            WHEN 'running' THEN holdfast.explain_running(t)
+                            WHEN 'parked' THEN holdfast.explain_parked(t)
+                            ELSE 'It waits for an event or for other tasks' END || '.';
+    END IF;
+    SELECT * INTO a FROM holdfast.archive e WHERE e.id = explain.id LIMIT 1;
+    IF FOUND THEN
+        RETURN holdfast.explain_ended(a) || '.';
+    END IF;
+    RETURN format('There is no task %s: it is in another database or schema than %s.%s, was never committed, or ended longer ago than finished tasks are kept.',
+        coalesce(id::text, 'without an id'), current_database(), :'schema');
+END
+$$;
+COMMENT ON FUNCTION holdfast.explain(uuid) IS
+    'Says in one sentence why a task is not running, or how it stands, with the command to use: select holdfast.explain(id).';
