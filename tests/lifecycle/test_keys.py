@@ -34,6 +34,7 @@ def asked(task: NewTask, on_conflict: OnConflict = "skip") -> Request:
         task.priority,
         task.delay,
         task.at,
+        task.deadline,
         task.key,
         task.headers,
         on_conflict,

@@ -109,6 +109,8 @@ def _children(endings: list[Ending]) -> bytes | None:
             "priority": child.priority,
             "at": child.at,
             "delay": child.delay.total_seconds(),
+            "expires_at": child.expires_at,
+            "expires_in": None if child.expires_in is None else child.expires_in.total_seconds(),
             "headers": None if child.headers is None else msgspec.Raw(child.headers),
         }
         for ending in endings

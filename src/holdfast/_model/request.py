@@ -33,6 +33,7 @@ class Request:
     priority: int | None
     delay: timedelta
     at: datetime | None
+    deadline: timedelta | datetime | None
     key: str | None
     headers: bytes | None
     on_conflict: Literal["skip", "raise", "replace"]
@@ -61,6 +62,7 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
             priority=check_priority(given["priority"]) if "priority" in given else call.priority,
             delay=delay,
             at=at,
+            deadline=None,
             key=_key(given.get("key")),
             headers=_headers(given.get("headers")),
             on_conflict=_on_conflict(given),

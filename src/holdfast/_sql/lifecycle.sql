@@ -10,19 +10,21 @@
 
 -- enqueue --
 -- One new task; an id that exists already is left as it is.
-INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, key, headers)
+INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, key, headers)
 VALUES (:id::uuid, :queue::text, :kind::text, :step::text, :args::jsonb, :priority::smallint,
-        coalesce(:at::timestamptz, holdfast.now() + :delay::interval), :key::text, :headers::jsonb)
+        coalesce(:at::timestamptz, holdfast.now() + :delay::interval),
+        coalesce(:expires_at::timestamptz, holdfast.now() + :expires_in::interval), :key::text, :headers::jsonb)
 ON CONFLICT DO NOTHING
 RETURNING id
 
 -- enqueue_many --
 -- Many new tasks of one queue; the ids that were new come back.
-INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, key, headers)
-SELECT n.id, :queue::text, n.kind, n.step, n.args, n.priority, coalesce(n.at, holdfast.now() + n.delay), n.key, n.headers
+INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, key, headers)
+SELECT n.id, :queue::text, n.kind, n.step, n.args, n.priority, coalesce(n.at, holdfast.now() + n.delay),
+       coalesce(n.expires_at, holdfast.now() + n.expires_in), n.key, n.headers
 FROM unnest(:ids::uuid[], :kinds::text[], :steps::text[], :args::jsonb[], :priorities::smallint[],
-            :ats::timestamptz[], :delays::interval[], :keys::text[], :headers::jsonb[])
-     AS n(id, kind, step, args, priority, at, delay, key, headers)
+            :ats::timestamptz[], :delays::interval[], :expire_ats::timestamptz[], :expire_ins::interval[], :keys::text[], :headers::jsonb[])
+     AS n(id, kind, step, args, priority, at, delay, expires_at, expires_in, key, headers)
 ORDER BY n.key, n.id
 ON CONFLICT DO NOTHING
 RETURNING id
@@ -39,7 +41,8 @@ SELECT id, kind, state FROM holdfast.task WHERE queue = :queue::text AND key = :
 -- New args and time for the holder of a key, if it was never started and nobody is just claiming it.
 UPDATE holdfast.task t
 SET kind = :kind::text, step = :step::text, args = :args::jsonb, priority = :priority::smallint,
-    run_at = coalesce(:at::timestamptz, holdfast.now() + :delay::interval), headers = :headers::jsonb
+    run_at = coalesce(:at::timestamptz, holdfast.now() + :delay::interval),
+    deadline = coalesce(:expires_at::timestamptz, holdfast.now() + :expires_in::interval), headers = :headers::jsonb
 WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
     SELECT c.id FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.key = :key::text AND c.state = 'ready' AND c.attempt = 0
@@ -146,11 +149,13 @@ SELECT EXISTS (
 -- A part of finish and advance, for attempts that enqueued something. It reads which tasks were really written: so it
 -- comes after that, and what belongs to a lost attempt is dropped.
 , children AS (
-    INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, headers)
+    INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, headers)
     SELECT n.id, n.queue, n.kind, n.step, n.args, n.priority,
-           coalesce(n.at, holdfast.now() + make_interval(secs => n.delay)), n.headers
+           coalesce(n.at, holdfast.now() + make_interval(secs => n.delay)),
+           coalesce(n.expires_at, holdfast.now() + make_interval(secs => n.expires_in)), n.headers
     FROM jsonb_to_recordset(:children::jsonb) AS n(parent uuid, id uuid, queue text, kind text, step text, args jsonb,
-                                                   priority smallint, at timestamptz, delay float8, headers jsonb)
+                                                   priority smallint, at timestamptz, delay float8,
+                                                   expires_at timestamptz, expires_in float8, headers jsonb)
     WHERE n.parent = ANY (ARRAY(SELECT id FROM written))
     ON CONFLICT (id, queue) DO NOTHING
 )

@@ -78,6 +78,7 @@ def new_tasks(queries: Queries, requests: Sequence[Request]) -> Plan[list[NewTas
                 priority,
                 request.delay,
                 request.at,
+                request.deadline,
                 request.key,
                 request.headers,
             )

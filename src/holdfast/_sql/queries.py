@@ -108,8 +108,19 @@ class NewTask:
     priority: int = 0
     delay: timedelta = timedelta(0)
     at: datetime | None = None
+    deadline: timedelta | datetime | None = None
     key: str | None = None
     headers: bytes | None = None
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """The deadline, if it was given as a time."""
+        return self.deadline if isinstance(self.deadline, datetime) else None
+
+    @property
+    def expires_in(self) -> timedelta | None:
+        """The deadline, if it was given as a length of time: counted by the database's clock."""
+        return self.deadline if isinstance(self.deadline, timedelta) else None
 
 
 class Queries:
@@ -138,6 +149,8 @@ class Queries:
             priority=task.priority,
             at=task.at,
             delay=task.delay,
+            expires_at=task.expires_at,
+            expires_in=task.expires_in,
             key=task.key,
             headers=_text(task.headers),
         )
@@ -154,6 +167,8 @@ class Queries:
             priorities=[t.priority for t in tasks],
             ats=[t.at for t in tasks],
             delays=[t.delay for t in tasks],
+            expire_ats=[t.expires_at for t in tasks],
+            expire_ins=[t.expires_in for t in tasks],
             keys=[t.key for t in tasks],
             headers=[_text(t.headers) for t in tasks],
         )
@@ -176,6 +191,8 @@ class Queries:
             priority=task.priority,
             at=task.at,
             delay=task.delay,
+            expires_at=task.expires_at,
+            expires_in=task.expires_in,
             headers=_text(task.headers),
         )
 
