@@ -18,14 +18,15 @@ ON CONFLICT DO NOTHING
 RETURNING id
 
 -- enqueue_many --
--- Many new tasks of one queue; the ids that were new come back.
+-- Many new tasks of one queue; the ids that were new come back. In the order that Python sorts keys in, which is the
+-- same for all: so two with the same keys never wait for each other.
 INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, key, headers)
 SELECT n.id, :queue::text, n.kind, n.step, n.args, n.priority, coalesce(n.at, holdfast.now() + n.delay),
        coalesce(n.expires_at, holdfast.now() + n.expires_in), n.key, n.headers
 FROM unnest(:ids::uuid[], :kinds::text[], :steps::text[], :args::jsonb[], :priorities::smallint[],
             :ats::timestamptz[], :delays::interval[], :expire_ats::timestamptz[], :expire_ins::interval[], :keys::text[], :headers::jsonb[])
      AS n(id, kind, step, args, priority, at, delay, expires_at, expires_in, key, headers)
-ORDER BY n.key, n.id
+ORDER BY n.key COLLATE "C", n.id
 ON CONFLICT DO NOTHING
 RETURNING id
 
@@ -36,6 +37,10 @@ SELECT queue, priority, first FROM holdfast.kind WHERE name = :kind::text
 -- key_holder --
 -- The unfinished task that holds a key.
 SELECT id, kind, state FROM holdfast.task WHERE queue = :queue::text AND key = :key::text
+
+-- held_keys --
+-- Which of these keys unfinished tasks hold.
+SELECT key FROM holdfast.task WHERE queue = :queue::text AND key = ANY (:keys::text[])
 
 -- replace_task --
 -- New args and time for the holder of a key, if it was never started and nobody is just claiming it.

@@ -18,6 +18,8 @@ from holdfast.errors import EnqueueRefused, KeyTaken
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Query[Any], Any, T]
 OnConflict: TypeAlias = Literal["skip", "raise", "replace"]
+Child: TypeAlias = tuple[NewTask, OnConflict]
+"""A task that a step enqueued, and what becomes of it if its key is taken."""
 
 KEY_TRIES = 20
 MANY = 5000
@@ -122,15 +124,31 @@ def enqueue(
 
 
 def settle_with_children(
-    queries: Queries, write: Query[dict[UUID, Any]], children: Sequence[tuple[NewTask, OnConflict]]
+    queries: Queries, write: Query[dict[UUID, Any]], children: Sequence[Child]
 ) -> Plan[dict[UUID, Any]]:
     """Records how one attempt ended and enqueues what it asked for, if the write was accepted; for one transaction."""
     written: dict[UUID, Any] = yield write
     if written:
-        # In one order, so that two settlers with the same keys never wait for each other.
-        for task, on_conflict in sorted(children, key=lambda child: child[0].key or ""):
-            yield from enqueue(queries, task, on_conflict)
+        yield from _enqueue_children(queries, children)
     return written
+
+
+def _enqueue_children(queries: Queries, children: Sequence[Child]) -> Plan[None]:
+    """A statement for many: an attempt may enqueue tens of thousands. Of those with one key, the first comes first."""
+    by_queue: dict[str, list[Child]] = {}
+    # In one order, so that two settlers with the same keys never wait for each other.
+    for child in sorted(children, key=lambda child: (child[0].queue, child[0].key or "", child[0].id.int)):
+        by_queue.setdefault(child[0].queue, []).append(child)
+    for queue, group in by_queue.items():
+        for start in range(0, len(group), MANY):
+            part = group[start : start + MANY]
+            created = yield queries.enqueue_many(queue, [task for task, _ in part])
+            left = [child for child in part if child[0].id not in created]
+            keys = [task.key for task, _ in left if task.key is not None]
+            held = (yield queries.held_keys(queue, keys)) if keys else set()
+            for task, on_conflict in left:
+                if on_conflict != "skip" or task.key not in held:
+                    yield from enqueue(queries, task, on_conflict)
 
 
 def enqueue_many(queries: Queries, requests: Sequence[Request]) -> Plan[tuple[list[Enqueued], set[str]]]:

@@ -179,6 +179,9 @@ class Queries:
     def key_holder(self, queue: str, key: str) -> Query[Holder | None]:
         return self._query("key_holder", _maybe(Holder), queue=queue, key=key)
 
+    def held_keys(self, queue: str, keys: Sequence[str]) -> Query[set[str]]:
+        return self._query("held_keys", _first_set, queue=queue, keys=list(keys))
+
     def replace_task(self, task: NewTask) -> Query[UUID | None]:
         return self._query(
             "replace_task",
@@ -452,7 +455,7 @@ def _maybe_value(rows: Sequence[Row]) -> Any:
     return rows[0][0] if rows else None
 
 
-def _first_set(rows: Sequence[Row]) -> set[UUID]:
+def _first_set(rows: Sequence[Row]) -> set[Any]:
     return {row[0] for row in rows}
 
 
