@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self, TypeVar, cast, overload
@@ -19,6 +19,7 @@ from holdfast._db.callers import run_on
 from holdfast._db.config import Database, check_schema, resolve, setting, worker_options
 from holdfast._db.connection import as_uuid
 from holdfast._db.pool import Pool
+from holdfast._db.watch import Watch
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
 from holdfast._engine.worker import Worker
 from holdfast._model.call import Call, Entry, StepValue, reference
@@ -39,6 +40,9 @@ log = logging.getLogger("holdfast.worker")
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+LAST_LOOK = 2.0
+"""Seconds to find out how a task stands whose result was waited for in vain."""
 
 
 class App(Tasks):
@@ -67,6 +71,9 @@ class App(Tasks):
         self._loaded = False
         self._database: Database | None = None
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
+        self._watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Watch[TaskInfo]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._sync: SyncApp | None = None
         self._schema = None if schema is None else check_schema(schema)
         # Its enqueue is overloaded, which a protocol cannot say.
@@ -95,6 +102,7 @@ class App(Tasks):
         if schema is not None:
             self._schema = check_schema(schema)
         self._pools.clear()
+        self._watches.clear()
         self._sync = None
         return self
 
@@ -202,17 +210,16 @@ class App(Tasks):
     async def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:
         """Waits for a task and gives its result. `ref.result()` is the way to ask for it."""
         limit = None if timeout is None else seconds(timeout, "timeout")
-        found: TaskInfo | None
-        last: list[TaskInfo | None] = []
         try:
             async with asyncio.timeout(limit):
-                for look in insights.patiently():
-                    last[:] = [found := await self._run(insights.task(self._queries, ref.id))]
-                    if found is not None and (ended := insights.outcome_of(found, ref)) is not None:
-                        return ended[0]
-                    await asyncio.sleep(look)
+                return insights.result_of(await self._watch.ended(ref.id), ref)
         except TimeoutError:
-            raise insights.too_late(ref.id, limit, last) from None
+            pass
+        last: list[TaskInfo | None] = []
+        with suppress(TimeoutError, DatabaseUnreachable):
+            async with asyncio.timeout(LAST_LOOK):
+                last = [await self._run(insights.task(self._queries, ref.id))]
+        return insights.result_or_too_late(ref, limit, last)
 
     async def cancel(self, id: UUID | str, reason: str = "", /, *, by: str | None = None) -> bool:
         """Cancels a task: at once, or by telling its step if it is running. False if it had already ended."""
@@ -299,7 +306,11 @@ class App(Tasks):
 
     async def close(self) -> None:
         """Closes the connections of this event loop."""
-        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        loop = asyncio.get_running_loop()
+        watch = self._watches.pop(loop, None)
+        if watch is not None:
+            await watch.close()
+        pool = self._pools.pop(loop, None)
         if pool is not None:
             await pool.close()
 
@@ -316,6 +327,15 @@ class App(Tasks):
         if pool is None or pool.pid != os.getpid():
             pool = self._pools[loop] = Pool(self.database.url, self.schema)
         return pool
+
+    @property
+    def _watch(self) -> Watch[TaskInfo]:
+        loop = asyncio.get_running_loop()
+        watch = self._watches.get(loop)
+        if watch is None or watch.pid != os.getpid():
+            look = partial(insights.ended, self._queries)
+            watch = self._watches[loop] = Watch(self.database.url, self._queries, self._run, look)
+        return watch
 
     async def _run(self, query: Query[T]) -> T:
         return await self._pool.run(query)

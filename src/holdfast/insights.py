@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast._model.filter import EVERYTHING, Filter
+from holdfast._model.names import made_at
 from holdfast._model.overview import COUNTED
 from holdfast._model.overview import KindInfo as KindInfo
 from holdfast._model.overview import ParkedGroup as ParkedGroup
@@ -17,6 +18,7 @@ from holdfast._model.overview import Standing as Standing
 from holdfast._model.overview import Unfinished as Unfinished
 from holdfast._model.reference import Ref, TaskInfo
 from holdfast._sql.filters import filtered
+from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
 from holdfast.errors import (
@@ -99,6 +101,21 @@ def task(queries: Queries, id: UUID) -> Query[TaskInfo | None]:
     """One task, live or archived."""
     query = queries.read("task_info", id=id)
     return Query(query.statement, query.parameters, lambda rows: _task(rows[0]) if rows else None)
+
+
+def ended(queries: Queries, ids: Sequence[UUID]) -> Plan[dict[UUID, TaskInfo]]:
+    """Those of these tasks that have ended or are parked. Unfinished ones are looked for first, or one that ends in
+    between would be missed."""
+    going_on = {row[0] for row in (yield queries.read("going_on", ids=list(ids)))}
+    found: dict[UUID, TaskInfo] = {}
+    times = [made_at(id) for id in ids]
+    since = [None] if None in times else [min(time for time in times if time is not None), None]
+    for made in since:
+        # Hardly anything is left to be looked for in all the days: what is not committed yet.
+        left = [id for id in ids if id not in going_on and id not in found]
+        if left:
+            found |= {row[0]: _task(row) for row in (yield queries.read("ended", ids=left, made=made))}
+    return found
 
 
 def tasks(
@@ -187,6 +204,20 @@ def outcome_of(info: TaskInfo, ref: Ref[Any]) -> tuple[Any] | None:
         advice = f". Repair the cause, then: holdfast retry {info.id}" if info.state == "parked" and not told else ""
         raise _ENDS[info.state](f"task {info.id} ({info.kind}.{info.step}) is {info.state}{said}{advice}")
     return None
+
+
+def result_of(info: TaskInfo, ref: Ref[Any]) -> Any:
+    """The result of a task that has ended; raises if it has none to give."""
+    ended = outcome_of(info, ref)
+    return ended[0] if ended is not None else None
+
+
+def result_or_too_late(ref: Ref[Any], limit: float | None, last: Sequence[TaskInfo | None]) -> Any:
+    """What a last look found when the time was up: the result after all, or why there is none."""
+    for found in last:
+        if found is not None and (ended := outcome_of(found, ref)) is not None:
+            return ended[0]
+    raise too_late(ref.id, limit, last)
 
 
 def not_found(id: object) -> TaskNotFound:

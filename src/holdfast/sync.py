@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-import time
+import threading
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 from uuid import UUID
@@ -13,10 +14,12 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
 from holdfast import insights
+from holdfast._db.background import Background
 from holdfast._db.callers import run_on_sync
 from holdfast._db.config import Database
 from holdfast._db.connection import as_uuid
 from holdfast._db.pool import SyncPool
+from holdfast._db.watch import Watch
 from holdfast._model.call import Call, Entry, StepValue, reference
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.function import Function
@@ -68,6 +71,8 @@ class SyncApp:
         self._queries = queries
         self._database = database
         self._pool: SyncPool | None = None
+        self._watch: tuple[Background, Watch[TaskInfo]] | None = None
+        self._beginning = threading.Lock()
 
     @overload
     def enqueue(self, what: Call[R], /, *, conn: object = None, **options: Unpack[EnqueueOptions]) -> SyncRef[R]: ...
@@ -140,15 +145,15 @@ class SyncApp:
         """As `App.result`, blocking."""
         _warn_on_a_loop()
         limit = None if timeout is None else seconds(timeout, "timeout")
-        until = None if limit is None else time.monotonic() + limit
-        for look in insights.patiently():
-            found = self._run(insights.task(self._queries, ref.id))
-            if found is not None and (ended := insights.outcome_of(found, ref)) is not None:
-                return ended[0]
-            if until is not None and time.monotonic() + look > until:
-                raise insights.too_late(ref.id, limit, [found])
-            time.sleep(look)
-        raise AssertionError("patience has no end")
+        background, watch = self._watching
+        try:
+            return insights.result_of(background.wait_for(watch.ended(ref.id), limit), ref)
+        except TimeoutError:
+            pass
+        last: list[TaskInfo | None] = []
+        with suppress(DatabaseUnreachable):
+            last = [self._run(insights.task(self._queries, ref.id))]
+        return insights.result_or_too_late(ref, limit, last)
 
     def cancel(self, id: UUID | str, reason: str = "", /, *, by: str | None = None) -> bool:
         """As `App.cancel`, blocking."""
@@ -199,6 +204,9 @@ class SyncApp:
 
     def close(self) -> None:
         """Closes the connections."""
+        watching, self._watch = self._watch, None
+        if watching is not None:
+            watching[0].close()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
@@ -208,6 +216,19 @@ class SyncApp:
         if self._pool is None or self._pool.pid != os.getpid():
             self._pool = SyncPool(self._database().url, self._queries.schema)
         return self._pool
+
+    @property
+    def _watching(self) -> tuple[Background, Watch[TaskInfo]]:
+        """A watch for all threads, and the loop it is on."""
+        with self._beginning:
+            if self._watch is None or self._watch[0].pid != os.getpid():
+                look = partial(insights.ended, self._queries)
+                watch = Watch(self._database().url, self._queries, self._run_aside, look)
+                self._watch = Background("holdfast-watch"), watch
+            return self._watch
+
+    async def _run_aside(self, query: Query[T]) -> T:
+        return await asyncio.to_thread(self._run, query)
 
     def _run(self, query: Query[T]) -> T:
         return self._connections.run(query)

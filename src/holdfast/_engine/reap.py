@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from uuid import UUID
 
 from holdfast._db.connection import Link, is_passing
 from holdfast._engine.attempt import now
@@ -32,6 +33,7 @@ class Reaper:
         lease: float,
         interval: float,
         reaped: Callable[[str, list[Reaped]], None],
+        cancelled: Callable[[set[UUID]], None],
     ) -> None:
         self._link = link
         self._queries = queries
@@ -39,6 +41,7 @@ class Reaper:
         self._lease = lease
         self._interval = interval
         self._reaped = reaped
+        self._cancelled = cancelled
         self._partitioned = float("-inf")
         self._heard = now()
 
@@ -87,6 +90,8 @@ class Reaper:
                     )
                 if reaped:
                     self._reaped(queue, reaped)
+                if cancelled:
+                    self._cancelled(cancelled)
                 if silent:
                     return
         await self._link.run(self._queries.bury())

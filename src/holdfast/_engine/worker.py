@@ -23,6 +23,7 @@ from holdfast._engine.execution import Execution, fields
 from holdfast._engine.hooks import Hooks
 from holdfast._engine.lease import Beat, BeatReport
 from holdfast._engine.moving import Moves
+from holdfast._engine.news import News
 from holdfast._engine.presence import Presence
 from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
@@ -102,8 +103,10 @@ class Worker:
             lease=settings.lease,
             interval=settings.reap,
             reaped=self._on_reaped,
+            cancelled=self._on_reaped_cancelled,
         )
         self.hooks = Hooks(tasks)
+        self.news = News(self._links["reap"], self._queries)
         self.listener = Listener(url, schema, self._heard)
 
     # --- life
@@ -263,6 +266,7 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_FLUSH):
                 await self.settler.settled()
+                await self.news.told()
                 await self.hooks.finish()
                 await telling
                 await self.presence.stopped()
@@ -373,7 +377,12 @@ class Worker:
         """Tasks of a lost worker may be ours now."""
         for task in reaped:
             self.hooks.reaped(queue, task)
+            if task.state == "parked":
+                self.news.parked(task.id)
         self.claimer.wake()
+
+    def _on_reaped_cancelled(self, ids: set[UUID]) -> None:
+        self.news.ended(ids)
 
     def _on_recorded(self, ending: Ending, claimed_at: float | None) -> None:
         """What follows a recorded outcome."""
@@ -387,7 +396,11 @@ class Worker:
             self._dispatch()
         elif isinstance(ending.outcome, Failed):
             self.hooks.parked(ending.attempt, ending.outcome)
-        elif not isinstance(ending.outcome, (Finished, Cancelled)):
+            self.news.parked(ending.attempt.id)
+        elif isinstance(ending.outcome, (Finished, Cancelled)):
+            if self.news.awaited:
+                self.news.ended([ending.attempt.id])
+        else:
             # Something may be due sooner than we meant to look.
             self.claimer.wake()
 
@@ -443,6 +456,8 @@ class Worker:
                 attempt = self.roster.find(UUID(rest))
                 if attempt is not None:
                     self._looking = asyncio.get_running_loop().create_task(self._look_whether_cancelled(attempt))
+        elif word == "wait":
+            self.news.hear(rest)
         elif word == "pause":
             self.claimer.look_anew()
         elif word == "stop":

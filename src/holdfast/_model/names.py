@@ -4,6 +4,7 @@ import os
 import re
 import threading
 import time
+from datetime import UTC, datetime
 from uuid import UUID
 
 from holdfast.errors import ConfigError
@@ -100,6 +101,14 @@ def uuid7() -> UUID:
         | (counter & 0x3FFF_FFFF) << 32
         | (noise & 0xFFFF_FFFF)
     )
+
+
+def made_at(id: UUID) -> datetime | None:
+    """When an id of version 7 was made, by the clock of whoever made it; None for other ids."""
+    try:
+        return datetime.fromtimestamp((id.int >> 80) / 1000, UTC) if id.version == 7 else None
+    except ValueError:  # written by hand: beyond the year 9999
+        return None
 
 
 def _after_fork() -> None:

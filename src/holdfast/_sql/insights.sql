@@ -7,6 +7,22 @@ SELECT id, queue, kind, step, state, phase, priority, run_at, moves, attempt, er
 FROM holdfast.tasks WHERE id = :id::uuid
 ORDER BY finished_at NULLS FIRST LIMIT 1
 
+-- going_on --
+-- Those of these tasks that have neither ended nor been parked.
+SELECT t.id FROM holdfast.task t WHERE t.id = ANY (:ids::uuid[]) AND t.state <> 'parked'
+
+-- ended --
+-- Those of these tasks that have ended or are parked. With the time when the first of them was made, only the days
+-- since then are looked into, and one more, because clocks may differ.
+SELECT id, queue, kind, step, state, phase, priority, run_at, moves, attempt, errors, crashes, worker_id, claimed_at,
+       lease_expires_at, args, error, key, headers, created_at, finished_at, result
+FROM holdfast.tasks
+WHERE id = ANY (:ids::uuid[]) AND state NOT IN ('ready', 'running', 'waiting')
+  AND (finished_at IS NULL
+       OR finished_at >= least(coalesce(:made::timestamptz, '-infinity'), holdfast.now()) - interval '1 day'
+      AND finished_at <= CASE WHEN :made::timestamptz IS NULL THEN 'infinity' ELSE holdfast.now() + interval '1 day' END)
+ORDER BY finished_at DESC NULLS LAST
+
 -- list_tasks --
 -- Tasks that a filter lets through, newest first, page by page: those with an id below the given one.
 SELECT id, queue, kind, step, state, phase, priority, run_at, moves, attempt, errors, crashes, worker_id, claimed_at,

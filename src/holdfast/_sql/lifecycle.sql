@@ -65,6 +65,10 @@ WHERE EXISTS (
     SELECT FROM holdfast.worker w
     WHERE w.idle AND w.stopped_at IS NULL AND w.seen_at > holdfast.now() - interval '5 minutes' AND :queue::text = ANY (w.queues))
 
+-- say --
+-- Tells everybody who listens: what a caller waits for, what has ended, that something was parked.
+SELECT pg_catalog.pg_notify(holdfast.channel(), s.said) FROM unnest(:said::text[]) AS s(said)
+
 -- claim --
 -- Leases due tasks to a worker, by priority, then run_at. The LATERAL enters the index once per priority;
 -- a mark per priority skips the dead and unclaimable entries in front. Only steps the worker knows. Tasks whose

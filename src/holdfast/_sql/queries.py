@@ -205,6 +205,9 @@ class Queries:
     def notify_if_idle(self, queue: str) -> Query[None]:
         return self._query("notify_if_idle", _nothing, queue=queue)
 
+    def say(self, said: Sequence[str]) -> Query[None]:
+        return self._query("say", _nothing, said=list(said))
+
     # --- claims
 
     def claim(

@@ -119,6 +119,7 @@ BEGIN
                         ELSE jsonb_build_object('type', final_state, 'message', reason, 'causes',
                                                 CASE WHEN t.error IS NULL THEN '[]' ELSE jsonb_build_array(t.error) END) END,
             t.headers, t.created_at);
+    PERFORM pg_notify("holdfast".channel(), 'ended ' || t.id);
 END
 $$;
 
@@ -153,7 +154,7 @@ CREATE FUNCTION holdfast.channel() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT 'holdfast'::text $$;
 
-COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME" (a task of it may be due), "cancel ID", "stop", "pause" (a queue or a kind was paused or resumed).';
+COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME" (a task of it may be due), "cancel ID", "stop", "pause" (a queue or a kind was paused or resumed), "wait ID …" (somebody waits for the ends of these tasks), "ended ID …" (they have ended, or are parked), "failed" (a task was parked).';
 
 CREATE FUNCTION holdfast.check_args(args jsonb, step text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE

@@ -12,7 +12,7 @@ COMMENT ON FUNCTION holdfast.now() IS 'The only clock that decides: the start of
 CREATE FUNCTION holdfast.channel() RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT :'schema'::text $$;
-COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME" (a task of it may be due), "cancel ID", "stop", "pause" (a queue or a kind was paused or resumed).';
+COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME" (a task of it may be due), "cancel ID", "stop", "pause" (a queue or a kind was paused or resumed), "wait ID …" (somebody waits for the ends of these tasks), "ended ID …" (they have ended, or are parked), "failed" (a task was parked).';
 
 -- A time-ordered id of version 7, as the Python client makes them.
 CREATE FUNCTION holdfast.new_id() RETURNS uuid

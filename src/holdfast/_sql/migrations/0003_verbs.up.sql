@@ -118,6 +118,7 @@ BEGIN
                         ELSE jsonb_build_object('type', final_state, 'message', reason, 'causes',
                                                 CASE WHEN t.error IS NULL THEN '[]' ELSE jsonb_build_array(t.error) END) END,
             t.headers, t.created_at);
+    PERFORM pg_notify(holdfast.channel(), 'ended ' || t.id);
 END
 $$;
 COMMENT ON FUNCTION holdfast.archive_task(holdfast.task, text, text) IS 'Internal: moves a task that is not running, and is locked by the caller, to the archive.';

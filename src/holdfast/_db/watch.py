@@ -1,0 +1,208 @@
+"""Waiting for tasks to end: one watch for all who wait on an event loop.
+
+Somebody begins to wait: it is looked for at once. If it goes on, one connection listens, tells the workers for whom it
+waits ("wait ID …"), looks once more, and is told when they have ended ("ended ID …"). Nobody pays for this when nobody
+waits. Whatever is not heard, because a notification was lost or cannot come through a pooler, is found by looking:
+soon at first, then every second. Many are told of, and looked for, together.
+"""
+
+import asyncio
+import heapq
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from holdfast._db.connection import is_passing
+from holdfast._db.listen import Listener
+from holdfast._sql.plans import Plan, drive
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+
+log = logging.getLogger("holdfast.listen")
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Seconds between looks; the last for ever."""
+TELL_EVERY = 30.0
+"""Seconds after which workers are told again for whom we wait: new ones do not know."""
+LINGER = 5.0
+"""Seconds that the listening connection outlives the last who waited: another may come."""
+OUTAGE = 30.0
+"""Seconds that those who wait bear with a database that does not answer, but did before."""
+TOGETHER = 1000
+"""Tasks that are looked for in one query."""
+IN_A_WORD = 200
+"""Ids in one notification, which holds less than 8,000 bytes."""
+
+
+@dataclass(eq=False, slots=True)
+class _Wait(Generic[T]):
+    """Those who wait for one task."""
+
+    id: UUID
+    futures: "set[asyncio.Future[T]]" = field(default_factory=set)
+    looks: int = 0
+    told_at: float = float("-inf")
+
+
+class Watch(Generic[T]):
+    """Waits for the ends of tasks. `look` gives those of some tasks that have ended; `run` asks the database."""
+
+    def __init__(
+        self,
+        url: str,
+        queries: Queries,
+        run: Callable[[Query[Any]], Awaitable[Any]],
+        look: Callable[[Sequence[UUID]], Plan[dict[UUID, T]]],
+    ) -> None:
+        self.pid = os.getpid()  # a forked child needs a watch of its own
+        self._url = url
+        self._queries = queries
+        self._run = run
+        self._look = look
+        self._waits: dict[UUID, _Wait[T]] = {}
+        self._now: set[UUID] = set()
+        self._polls: list[tuple[float, int, _Wait[T]]] = []
+        self._order = count()
+        self._wake = asyncio.Event()
+        self._listener: Listener | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._answered_at: float | None = None
+
+    async def ended(self, id: UUID) -> T:
+        """Waits until a task has ended or is parked, also for one that is not there yet."""
+        loop = asyncio.get_running_loop()
+        wait = self._waits.get(id)
+        if wait is None:
+            wait = self._waits[id] = _Wait(id)
+            heapq.heappush(self._polls, (loop.time() + PAUSES[0], next(self._order), wait))
+        future: asyncio.Future[T] = loop.create_future()
+        wait.futures.add(future)
+        self._look_for(id)
+        if self._watching is None:
+            self._watching = loop.create_task(self._watch(), name="holdfast watch")
+        try:
+            return await future
+        finally:
+            wait.futures.discard(future)
+            if not wait.futures and self._waits.get(id) is wait:
+                del self._waits[id]
+
+    async def close(self) -> None:
+        """Ends the listening; whoever still waits is cancelled."""
+        watching = self._watching
+        for wait in self._waits.values():
+            for future in wait.futures:
+                future.cancel()
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    # --- inside
+
+    async def _watch(self) -> None:
+        listening: asyncio.Task[None] | None = None
+        try:
+            while True:
+                self._wake.clear()
+                await self._look_around()
+                if self._waits and listening is None:
+                    self._listener = Listener(self._url, self._queries.schema, self._heard)
+                    listening = asyncio.get_running_loop().create_task(self._listener.run(), name="holdfast listen")
+                try:
+                    async with asyncio.timeout(self._pause()):
+                        await self._wake.wait()
+                except TimeoutError:
+                    if not self._waits:
+                        return
+        except Exception as error:
+            self._fail(list(self._waits), error)
+        finally:
+            # First of all: whoever comes from now on begins anew.
+            self._watching = self._listener = None
+            if listening is not None:
+                listening.cancel()
+                await asyncio.wait([listening])
+
+    def _heard(self, said: str) -> None:
+        word, _, rest = said.partition(" ")
+        if word == "ended":
+            for text in rest.split():
+                try:
+                    self._look_for(UUID(text))
+                except ValueError:
+                    continue  # anybody may notify anything
+        elif said == "queue *":
+            # The listener has a new connection: workers are to be told again, and something may have been missed.
+            for wait in self._waits.values():
+                wait.told_at = float("-inf")
+                self._look_for(wait.id)
+
+    def _look_for(self, id: UUID) -> None:
+        if id in self._waits:
+            self._now.add(id)
+            self._wake.set()
+
+    def _pause(self) -> float:
+        if not self._waits:
+            return LINGER
+        return max(0.0, self._polls[0][0] - asyncio.get_running_loop().time()) if self._polls else PAUSES[-1]
+
+    async def _look_around(self) -> None:
+        """Looks for those of whom we heard, and for those whose time has come."""
+        now = asyncio.get_running_loop().time()
+        while self._polls and self._polls[0][0] <= now:
+            _, _, wait = heapq.heappop(self._polls)
+            if self._waits.get(wait.id) is wait:
+                self._now.add(wait.id)
+                wait.looks += 1
+                pause = PAUSES[min(wait.looks, len(PAUSES) - 1)]
+                heapq.heappush(self._polls, (now + pause, next(self._order), wait))
+        ids = [id for id in self._now if id in self._waits]
+        self._now.clear()
+        for some in _parts(ids, TOGETHER):
+            try:
+                await self._tell(some)
+                found = await drive(self._look(some), self._run)
+            except Exception as error:
+                log.debug("results cannot be looked for: %s", error)
+                answered = self._answered_at
+                if answered is None or now - answered > OUTAGE or not is_passing(error):
+                    self._fail(some, error)
+                continue
+            self._answered_at = now
+            for id, answer in found.items():
+                for future in self._take(id):
+                    future.set_result(answer)
+
+    async def _tell(self, ids: Iterable[UUID]) -> None:
+        """Tells the workers for whom we wait; not before we listen, or their answer would be missed."""
+        now = asyncio.get_running_loop().time()
+        if self._listener is None or not self._listener.listening.is_set():
+            return
+        waits = [self._waits[id] for id in ids if id in self._waits and now - self._waits[id].told_at > TELL_EVERY]
+        if waits:
+            words = [" ".join(["wait", *(wait.id.hex for wait in some)]) for some in _parts(waits, IN_A_WORD)]
+            await self._run(self._queries.say(words))
+            for wait in waits:
+                wait.told_at = now
+
+    def _fail(self, ids: Iterable[UUID], error: Exception) -> None:
+        for id in ids:
+            for future in self._take(id):
+                future.set_exception(error)
+
+    def _take(self, id: UUID) -> "list[asyncio.Future[T]]":
+        """Those who wait for a task, to be answered now."""
+        wait = self._waits.pop(id, None)
+        return [future for future in wait.futures if not future.done()] if wait is not None else []
+
+
+def _parts(many: Sequence[E], most: int) -> "list[Sequence[E]]":
+    return [many[start : start + most] for start in range(0, len(many), most)]

@@ -1,0 +1,86 @@
+"""What a worker tells those who wait: that a task has ended whose result somebody waits for, that one was parked.
+
+All workers remember for whom somebody waits, since any of them may be the one that ends it. Only hints: whoever waits
+also looks by itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from time import monotonic
+from uuid import UUID
+
+from holdfast._db.connection import Link
+from holdfast._sql.queries import Queries
+
+log = logging.getLogger("holdfast.worker")
+
+REMEMBERED = 10_000
+"""Tasks waited for that a worker remembers; of more it forgets the oldest."""
+REMEMBERED_SECONDS = 90.0
+"""Whoever still waits says so again within this time."""
+IN_A_WORD = 200
+
+
+class News:
+    """Tells of ends and failures, many at once."""
+
+    def __init__(self, link: Link, queries: Queries) -> None:
+        self._link = link
+        self._queries = queries
+        self.awaited: dict[int, float] = {}
+        self._ended: list[str] = []
+        self._failed = False
+        self._telling: asyncio.Task[None] | None = None
+
+    def hear(self, ids: str) -> None:
+        """Somebody waits for these tasks."""
+        now = monotonic()
+        for text in ids.split():
+            try:
+                number = UUID(text).int
+            except ValueError:
+                continue  # anybody may notify anything
+            self.awaited.pop(number, None)
+            self.awaited[number] = now
+        while self.awaited:
+            oldest = next(iter(self.awaited))
+            if len(self.awaited) <= REMEMBERED and now - self.awaited[oldest] <= REMEMBERED_SECONDS:
+                break
+            del self.awaited[oldest]
+
+    def ended(self, ids: Iterable[UUID]) -> None:
+        """These tasks have ended, or are parked: whoever waits for one is told."""
+        found = [id for id in ids if self.awaited.pop(id.int, None) is not None]
+        if found:
+            self._ended += [id.hex for id in found]
+            self._begin()
+
+    def parked(self, id: UUID) -> None:
+        """A task was parked: whoever follows the failures is told."""
+        self._failed = True
+        self.ended([id])
+        self._begin()
+
+    async def told(self) -> None:
+        """Waits until everything is told."""
+        while self._telling is not None:
+            await asyncio.wait([self._telling])
+
+    def _begin(self) -> None:
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            while self._ended or self._failed:
+                ended, self._ended = self._ended, []
+                words = ["failed"] if self._failed else []
+                self._failed = False
+                for start in range(0, len(ended), IN_A_WORD):
+                    words.append(" ".join(["ended", *ended[start : start + IN_A_WORD]]))
+                await self._link.run(self._queries.say(words))
+        except Exception as error:
+            log.debug("those who wait could not be told, and will look: %s", error)
+        finally:
+            self._telling = None
