@@ -96,8 +96,9 @@ def test_M11_cancelling_a_running_task_is_told_at_once(db: Db, worker: UUID) -> 
     ears = listener(db)
     db.cancel(task.id)
     assert heard(ears) == [f"cancel {task.id}"]
-    db.cancel(db.enqueue())
-    assert heard(ears) == []
+    waiting = db.enqueue()
+    db.cancel(waiting)
+    assert heard(ears) == [f"ended {waiting}"]
 
 
 def test_T12_a_retry_wakes_the_queue(db: Db) -> None:
