@@ -69,7 +69,19 @@ async def callers(url: str, count: int, seconds: float) -> float:
 async def pgbench(url: str, program: Path, script: Path, clients: int, seconds: float) -> float:
     """Inserts per second of so many clients of pgbench, with prepared statements."""
     await empty(url)
-    command = [program, "-n", "-M", "prepared", "-f", script, "-c", str(clients), "-T", f"{seconds:.0f}", url]
+    command: list[str | Path] = [
+        program,
+        "-n",
+        "-M",
+        "prepared",
+        "-f",
+        script,
+        "-c",
+        str(clients),
+        "-T",
+        f"{seconds:.0f}",
+        url,
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found = re.search(r"tps = ([\d.]+)", ran.stdout)
     if found is None:

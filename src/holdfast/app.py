@@ -179,9 +179,10 @@ class App(Tasks):
         task = (await plans.drive(plans.new_tasks(self._queries, [request]), self._run))[0]
         wake = self._queries.notify_if_idle(task.queue)
         try:
-            return await plans.drive(
-                plans.enqueue(self._queries, task, request.on_conflict), partial(self._pool.run, then=wake)
-            )
+            if task.key is None and await self._pool.enqueue(task):
+                return plans.Enqueued(task.id, task.kind, True)
+            plan = plans.enqueue(self._queries, task, request.on_conflict)
+            return await plans.drive(plan, partial(self._pool.run, then=wake))
         except DatabaseUnreachable:
             # The answer was lost, or the connection had been broken before. Asked again, but never done twice.
             return await self._pool.again(
@@ -325,7 +326,7 @@ class App(Tasks):
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None or pool.pid != os.getpid():
-            pool = self._pools[loop] = Pool(self.database.url, self.schema)
+            pool = self._pools[loop] = Pool(self.database.url, self._queries)
         return pool
 
     @property

@@ -6,6 +6,7 @@ a statement may be sent twice.
 """
 
 import asyncio
+import logging
 import os
 import random
 import re
@@ -41,6 +42,7 @@ from holdfast.errors import (
 )
 
 T = TypeVar("T")
+log = logging.getLogger("holdfast.db")
 DriverError = psycopg.Error
 LockNotAvailable = psycopg.errors.LockNotAvailable
 
@@ -308,6 +310,11 @@ def explaining(schema: str) -> Iterator[None]:
         if ours is None or ours is error:
             raise
         raise ours from error
+
+
+def tell_no_hint(error: BaseException) -> None:
+    """What follows a commit went wrong. The commit stands: nobody may be told that it failed."""
+    log.debug("workers could not be woken: they look by themselves within their poll interval (%s)", error)
 
 
 def pause_after(failures: int, *, longest: float) -> float:

@@ -1,7 +1,6 @@
 """Connections for callers: opened lazily, one pool per event loop, apart from those of workers."""
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor, Roll
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from holdfast._db.coalesce import Alone, Coalescer
 from holdfast._db.connection import (
     CALL_TIMEOUT,
     DriverError,
@@ -19,16 +19,17 @@ from holdfast._db.connection import (
     connect,
     connect_sync,
     conninfo,
+    explained,
     explaining,
     run,
     run_sync,
+    tell_no_hint,
 )
 from holdfast._sql.plans import Plan, drive, drive_sync
+from holdfast._sql.queries import NewTask, Queries
 from holdfast._sql.query import Query
 
 T = TypeVar("T")
-
-log = logging.getLogger("holdfast.db")
 
 SIZE = 10
 LARGE = 8 * 1024
@@ -57,12 +58,23 @@ class _Connection(AsyncConnection[Any]):
 class Pool:
     """Connections of one event loop."""
 
-    def __init__(self, url: str, schema: str) -> None:
+    def __init__(self, url: str, queries: Queries) -> None:
         self.pid = os.getpid()  # a forked child needs a pool of its own
         self._url = url
-        self._schema = schema
+        self._queries = queries
+        self._schema = queries.schema
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self._opening = asyncio.Lock()
+        self._coalescer = Coalescer(queries, self._open)
+
+    async def enqueue(self, task: NewTask) -> bool:
+        """Writes a task without a key, with those that others want at the same time; False if its id exists."""
+        try:
+            return await self._coalescer.enqueue(task)
+        except Alone:
+            return await self.run(self._queries.enqueue(task), self._queries.notify_if_idle(task.queue))
+        except Exception as error:
+            raise explained(error, self._schema) or error from error
 
     async def run(self, query: Query[T], then: Query[Any] | None = None) -> T:
         """Runs a query, and after its commit another one, in the same round trip."""
@@ -103,6 +115,8 @@ class Pool:
             return answer
 
     async def close(self) -> None:
+        if self._pool is not None:
+            await self._coalescer.close()
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -116,7 +130,7 @@ class Pool:
                     conninfo(self._url, "holdfast"),
                     connection_class=_Connection,
                     min_size=1,
-                    max_size=SIZE,
+                    max_size=SIZE + 1,  # one is kept for enqueues
                     open=False,
                     configure=_prepare,
                     kwargs={"autocommit": True, "cursor_factory": AsyncRawCursor, "row_factory": tuple_row},
@@ -145,7 +159,7 @@ async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Que
         await connection.close()
         if rows is None or not isinstance(error, DriverError):
             raise
-        _tell_no_hint(error)
+        tell_no_hint(error)
     return query.read(rows)
 
 
@@ -155,7 +169,7 @@ async def _hint(connection: AsyncConnection[Any], query: Query[Any]) -> None:
         await run(connection, query)
     except DriverError as error:
         await connection.close()
-        _tell_no_hint(error)
+        tell_no_hint(error)
 
 
 def _hint_sync(connection: Connection[Any], query: Query[Any]) -> None:
@@ -163,11 +177,7 @@ def _hint_sync(connection: Connection[Any], query: Query[Any]) -> None:
         run_sync(connection, query)
     except DriverError as error:
         connection.close()
-        _tell_no_hint(error)
-
-
-def _tell_no_hint(error: DriverError) -> None:
-    log.debug("workers could not be woken: they look by themselves within their poll interval (%s)", error)
+        tell_no_hint(error)
 
 
 class SyncPool:

@@ -137,6 +137,11 @@ class Queries:
 
     # --- callers
 
+    @property
+    def for_enqueue(self) -> list[Statement]:
+        """The statements of a connection that does nothing else."""
+        return [self._statements[name] for name in ("enqueue", "enqueue_many", "notify_if_idle")]
+
     def enqueue(self, task: NewTask) -> Query[bool]:
         return self._query(
             "enqueue",

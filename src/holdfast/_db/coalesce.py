@@ -1,0 +1,162 @@
+"""Enqueues of many callers in one statement: whatever is asked for while one is on its way goes along with the next.
+
+No timer, and no wait for a lone caller. Each caller gets an answer of its own: if the server refuses a batch, its
+tasks are sent one by one; if an answer is lost, each caller learns that and asks again for itself. A caller that
+goes away leaves the others alone: its task may then exist or not, as after any lost answer.
+
+Only tasks without a key: one with a key waits for any open transaction that holds it, and all others would with it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg import OperationalError
+from psycopg.pq.abc import PGresult
+from psycopg_pool import AsyncConnectionPool
+
+from holdfast._db.connection import CALL_TIMEOUT, DriverError, is_unknown, tell_no_hint
+from holdfast._db.wire import Wire
+from holdfast._sql.queries import NewTask, Queries
+
+MOST = 1000
+"""Tasks in one batch."""
+LARGEST = 4 * 1024 * 1024
+"""Bytes of args after which a batch takes no more."""
+
+
+class Alone(Exception):
+    """The server refused the batch this task was in; perhaps for another's sake. Nothing of it was written."""
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    task: NewTask
+    answer: "asyncio.Future[bool]"
+
+
+class Coalescer:
+    """Writes the tasks of one event loop, on a connection that it keeps."""
+
+    def __init__(self, queries: Queries, pool: Callable[[], Awaitable[AsyncConnectionPool[Any]]]) -> None:
+        self._queries = queries
+        self._pool = pool
+        self._wire: Wire | None = None
+        self._opening = asyncio.Lock()
+        self._waiting: list[_Wanted] = []
+        self._on_their_way: list[_Wanted] = []
+        self._busy = False
+
+    async def enqueue(self, task: NewTask) -> bool:
+        """Whether the task is new. Raises `Alone` if it must be sent by itself, and the driver's errors."""
+        if self._wire is None or self._wire.broken:
+            await self._open()
+        loop = asyncio.get_running_loop()
+        wanted = _Wanted(task, loop.create_future())
+        self._waiting.append(wanted)
+        if not self._busy:
+            self._busy = True
+            # Not at once: whoever is about to ask in this turn of the loop goes along.
+            loop.call_soon(self._flush)
+        return await wanted.answer
+
+    async def close(self) -> None:
+        """Waits for what is on its way and gives the connection back."""
+        while self._busy:
+            await asyncio.wait([wanted.answer for wanted in (*self._on_their_way, *self._waiting)])
+        await self._drop()
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._wire is not None and not self._wire.broken:
+                return
+            await self._drop()
+            pool = await self._pool()
+            self._wire = Wire(await pool.getconn(CALL_TIMEOUT))
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    await self._wire.prepare(self._queries.for_enqueue)
+            except BaseException:
+                await self._drop()
+                raise
+
+    async def _drop(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is None:
+            return
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                await wire.release()
+        except (DriverError, TimeoutError):
+            wire.close()
+        finally:
+            await (await self._pool()).putconn(wire.connection)
+
+    def _flush(self) -> None:
+        batch = self._on_their_way = self._next_batch()
+        if not batch:
+            self._busy = False
+            return
+        if self._wire is None:
+            self._answer(batch, [], OperationalError("the connection was closed"))
+            return
+        by_queue: dict[str, list[NewTask]] = {}
+        for wanted in batch:
+            by_queue.setdefault(wanted.task.queue, []).append(wanted.task)
+        writes = [
+            self._queries.enqueue(group[0]) if len(group) == 1 else self._queries.enqueue_many(queue, group)
+            for queue, group in sorted(by_queue.items())
+        ]
+        wire = self._wire
+        limit = asyncio.get_running_loop().call_later(CALL_TIMEOUT, wire.close, TimeoutError("no answer"))
+
+        def told(results: list[PGresult], error: BaseException | None) -> None:
+            limit.cancel()
+            self._answer(batch, results, error)
+
+        wire.send(writes, told)
+        # A transaction of its own: it must see what was committed meanwhile.
+        wire.send([self._queries.notify_if_idle(queue) for queue in by_queue], _told_of_hint)
+
+    def _next_batch(self) -> list[_Wanted]:
+        """As many as go together; those whose caller has gone away are left out."""
+        batch: list[_Wanted] = []
+        size = 0
+        for place, wanted in enumerate(self._waiting):
+            if len(batch) == MOST or size > LARGEST:
+                del self._waiting[:place]
+                return batch
+            if not wanted.answer.done():
+                batch.append(wanted)
+                size += len(wanted.task.args)
+        self._waiting.clear()
+        return batch
+
+    def _answer(self, batch: list[_Wanted], results: list[PGresult], error: BaseException | None) -> None:
+        if error is None:
+            new = _new_ids(results, len(batch))
+            for wanted in batch:
+                if not wanted.answer.done():
+                    wanted.answer.set_result(new is None or wanted.task.id in new)
+        else:
+            refused = len(batch) > 1 and not is_unknown(error)
+            for wanted in batch:
+                if not wanted.answer.done():
+                    wanted.answer.set_exception(Alone() if refused else error)
+        # After the callers that have just been answered: they may want the next.
+        asyncio.get_running_loop().call_soon(self._flush)
+
+
+def _new_ids(results: list[PGresult], count: int) -> set[UUID] | None:
+    """The ids that were new; None if all were."""
+    if sum(result.ntuples for result in results) == count:
+        return None
+    found = [result.get_value(row, 0) for result in results for row in range(result.ntuples)]
+    return {UUID(bytes=value) for value in found if value is not None}
+
+
+def _told_of_hint(results: list[PGresult], error: BaseException | None) -> None:
+    if error is not None:
+        tell_no_hint(error)

@@ -1,0 +1,149 @@
+"""A connection on which several transactions are on their way at once, each answered as soon as it is done.
+
+The driver's own pipelines are left at their end with everything answered. Here a transaction is told of while later
+ones are still at work: an enqueue need not wait for the wake-up that follows it. This uses libpq's pipeline mode
+directly, through `psycopg.pq`; statements are prepared once, and every value travels as text.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+from holdfast._db.portable import Portable
+from holdfast._sql.query import Query, Statement
+
+Told: TypeAlias = Callable[[list[PGresult], BaseException | None], None]
+"""Is given what the statements of a transaction answered, or why it failed."""
+
+_BROUGHT = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+
+
+class Wire:
+    """Owns a connection until `release` or `close`. `broken`: it is of no use any more."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self.connection = connection
+        self.broken = False
+        self._pgconn: PGconn = connection.pgconn
+        self._encoding = connection.info.encoding
+        self._sent: deque[Told] = deque()
+        self._results: list[PGresult] = []
+        self._error: BaseException | None = None
+        self._socket = self._pgconn.socket  # libpq forgets it when the connection breaks
+        self._pgconn.nonblocking = 1
+        self._pgconn.enter_pipeline_mode()
+        asyncio.get_running_loop().add_reader(self._socket, self._read)
+
+    async def prepare(self, statements: Sequence[Statement]) -> None:
+        """Prepares what will be sent; a schema that is missing is noticed here."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def told(results: list[PGresult], error: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(None) if error is None else done.set_exception(error)
+
+        def send() -> None:
+            for statement in statements:
+                self._pgconn.send_prepare(statement.name.encode(), statement.text.encode())
+
+        self._transact(send, told)
+        await done
+
+    def send(self, queries: Sequence[Query[Any]], told: Told) -> None:
+        """Sends a transaction of prepared statements. `told` is called in any case, also if the connection breaks."""
+        try:
+            values = [[self._bytes(value) for value in Portable(query).values] for query in queries]
+        except UnicodeError as error:  # the database's encoding has no such character
+            told([], error)
+            return
+
+        def send() -> None:
+            for query, each in zip(queries, values, strict=True):
+                self._pgconn.send_query_prepared(query.statement.name.encode(), each, None, 1)
+
+        self._transact(send, told)
+
+    async def release(self) -> AsyncConnection[Any]:
+        """Waits until all is answered, and gives the connection as it was before."""
+        await self.prepare(())
+        self._forget()
+        self._pgconn.exit_pipeline_mode()
+        return self.connection
+
+    def close(self, why: BaseException | None = None) -> None:
+        """Closes the connection; nobody can say what has become of the transactions that are on their way."""
+        self._break(why or psycopg.OperationalError("the connection was closed"))
+
+    def _transact(self, send: Callable[[], None], told: Told) -> None:
+        self._sent.append(told)
+        try:
+            if self.broken:
+                raise psycopg.OperationalError("the connection is closed")
+            send()
+            self._pgconn.pipeline_sync()
+        except psycopg.Error as error:
+            self._break(error)
+        else:
+            self._write()
+
+    def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            left = self._pgconn.flush()
+        except psycopg.Error as error:
+            self._break(error)
+            return
+        if left:
+            loop.add_writer(self._socket, self._write)
+        else:
+            loop.remove_writer(self._socket)
+
+    def _read(self) -> None:
+        try:
+            self._pgconn.consume_input()
+            while self._sent and not self._pgconn.is_busy():
+                result = self._pgconn.get_result()
+                if result is not None:
+                    self._take(result)
+        except psycopg.Error as error:
+            self._break(error)
+
+    def _take(self, result: PGresult) -> None:
+        if result.status == ExecStatus.PIPELINE_SYNC:
+            results, self._results = self._results, []
+            error, self._error = self._error, None
+            self._sent.popleft()(results, error)
+        elif result.status in _BROUGHT:
+            self._results.append(result)
+        elif result.status == ExecStatus.FATAL_ERROR and self._error is None:
+            self._error = error_from_result(result, self._encoding)
+
+    def _break(self, error: BaseException) -> None:
+        if not self.broken:
+            self._forget()
+            self._pgconn.finish()
+        while self._sent:
+            self._sent.popleft()([], error)
+
+    def _forget(self) -> None:
+        self.broken = True
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._socket)
+        loop.remove_writer(self._socket)
+
+    def _bytes(self, value: str | list[str | None] | None) -> bytes | None:
+        if value is None:
+            return None
+        text = value if isinstance(value, str) else "{" + ",".join(map(_element, value)) + "}"
+        return text.encode(self._encoding)
+
+
+def _element(value: str | None) -> str:
+    return "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

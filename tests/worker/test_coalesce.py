@@ -1,0 +1,306 @@
+"""Enqueues of many callers in one statement (M17, M8, M14): each gets an answer of its own."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg.pq.abc import PGresult
+
+from holdfast import App, HoldfastError, Tasks
+from holdfast._db import coalesce
+from holdfast._db.pool import Pool
+from holdfast._db.wire import Wire
+from holdfast.testing import Harness
+
+from .support import attempts, until
+
+tasks = Tasks()
+OPEN = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def holdfast_tasks() -> Tasks:
+    return tasks
+
+
+@tasks.task
+async def store(*, value: Any) -> Any:
+    return value
+
+
+@tasks.task(queue="mail")
+async def mail(*, value: Any) -> Any:
+    return value
+
+
+def values(holdfast: Harness) -> list[Any]:
+    return [row[0] for row in holdfast.sql("SELECT (args -> 'value')::int FROM holdfast.task ORDER BY 1")]
+
+
+def transactions(holdfast: Harness) -> int:
+    return int(holdfast.sql("SELECT count(DISTINCT xmin::text) FROM holdfast.task")[0][0])
+
+
+@contextmanager
+def closed_table(holdfast: Harness) -> Iterator[psycopg.Connection[Any]]:
+    """Nobody can write a task until the body ends."""
+    with psycopg.connect(holdfast.url) as other:
+        other.execute("LOCK TABLE holdfast.task IN EXCLUSIVE MODE")
+        yield other
+        other.rollback()
+
+
+async def waiting(holdfast: Harness, count: int) -> None:
+    await until(lambda: holdfast.sql(OPEN)[0][0] == count, f"for {count} to wait for a lock")
+
+
+async def test_M17_callers_at_the_same_time_share_a_transaction(holdfast: Harness) -> None:
+    await store.enqueue(value=0)
+    refs = await asyncio.gather(*(store.enqueue(value=n) for n in range(1, 200)))
+    assert values(holdfast) == list(range(200))
+    assert transactions(holdfast) == 2
+    assert len({ref.id for ref in refs}) == 199
+    assert all(ref.created for ref in refs)
+
+
+async def test_M17_those_who_come_while_one_is_on_its_way_go_together(holdfast: Harness) -> None:
+    with closed_table(holdfast):
+        first = asyncio.create_task(store.enqueue(value=0))
+        await waiting(holdfast, 1)
+        others = [asyncio.create_task(store.enqueue(value=n)) for n in range(1, 30)]
+        others += [asyncio.create_task(mail.enqueue(value=n)) for n in range(30, 40)]
+        await asyncio.sleep(0)
+    await asyncio.gather(first, *others)
+    assert values(holdfast) == list(range(40))
+    assert transactions(holdfast) == 2
+    assert holdfast.sql("SELECT count(*) FROM holdfast.task WHERE queue = 'mail'") == [(10,)]
+
+
+async def test_M17_the_one_that_is_refused_is_refused_alone(holdfast: Harness) -> None:
+    holdfast.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "RAISE EXCEPTION 'not this one: %', NEW.args ->> 'value' USING ERRCODE = '23514'; END $$;"
+        "CREATE TRIGGER refuse BEFORE INSERT ON holdfast.task FOR EACH ROW "
+        "WHEN ((NEW.args ->> 'value')::int % 10 = 7) EXECUTE FUNCTION refuse()"
+    )
+    answers = await asyncio.gather(*(store.enqueue(value=n) for n in range(30)), return_exceptions=True)
+    for n, answer in enumerate(answers):
+        if n % 10 == 7:
+            assert isinstance(answer, HoldfastError)
+            assert f"not this one: {n}" in str(answer)
+        else:
+            assert not isinstance(answer, BaseException)
+    assert values(holdfast) == [n for n in range(30) if n % 10 != 7]
+
+
+async def test_M17_a_key_that_is_held_keeps_nobody_else_waiting(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coalesce, "CALL_TIMEOUT", 3600)  # nobody gets by because a stuck connection was given up
+    with psycopg.connect(holdfast.url) as other:
+        holdfast.app.sync.enqueue(store.bind(value=1), key="k", conn=other)
+        keyed = asyncio.create_task(holdfast.app.enqueue(store.bind(value=2), key="k"))
+        await waiting(holdfast, 1)
+        await asyncio.wait_for(asyncio.gather(*(store.enqueue(value=n) for n in range(10, 20))), 60)
+        assert not keyed.done()
+        other.rollback()
+    assert (await keyed).created
+    assert values(holdfast) == [2, *range(10, 20)]
+
+
+async def test_M17_a_caller_that_goes_away_disturbs_nobody(holdfast: Harness) -> None:
+    await store.enqueue(value=0)
+    with closed_table(holdfast):
+        sent = [asyncio.create_task(store.enqueue(value=n)) for n in range(1, 5)]
+        await waiting(holdfast, 1)
+        later = [asyncio.create_task(store.enqueue(value=n)) for n in range(11, 15)]
+        await asyncio.sleep(0)
+        for each in (sent[1], later[1]):
+            each.cancel()
+        gone = await asyncio.gather(sent[1], later[1], return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in gone)
+    for each in (*sent, *later):
+        if each is not sent[1] and each is not later[1]:
+            await each
+    # The one was on its way already; the other had not been sent.
+    assert values(holdfast) == [0, 1, 2, 3, 4, 11, 13, 14]
+
+
+async def test_M17_all_callers_may_go_away(holdfast: Harness) -> None:
+    await store.enqueue(value=0)
+    with closed_table(holdfast):
+        sent = asyncio.create_task(store.enqueue(value=1))
+        await waiting(holdfast, 1)
+        later = asyncio.create_task(store.enqueue(value=2))
+        await asyncio.sleep(0)
+        sent.cancel()
+        later.cancel()
+        await asyncio.gather(sent, later, return_exceptions=True)
+    await store.enqueue(value=3)
+    assert values(holdfast) == [0, 1, 3]
+
+
+async def test_M17_large_tasks_go_in_several_batches(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "LARGEST", 300_000)
+    monkeypatch.setattr(coalesce, "MOST", 5)
+    texts = ["ä\\\"'{},NULL\n\t" * 15_000 for _ in range(5)]
+    small = [store.enqueue(value=n) for n in range(12)]
+    refs = await asyncio.gather(*(store.enqueue(value=text) for text in texts), *small)
+    assert transactions(holdfast) > 4
+    stored = dict(holdfast.sql("SELECT id, args ->> 'value' FROM holdfast.task"))
+    assert [stored[ref.id] for ref in refs] == [*texts, *map(str, range(12))]
+
+
+async def test_M14_after_a_batch_each_of_its_queues_is_told_of(holdfast: Harness) -> None:
+    holdfast.sql(
+        "INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots, idle)"
+        " VALUES (gen_random_uuid(), 'w', 'h', 1, '1', '{default,mail}', '{}', 1, true)"
+    )
+    async with await psycopg.AsyncConnection.connect(holdfast.url, autocommit=True) as listening:
+        await listening.execute("LISTEN holdfast")
+        await asyncio.gather(*(what.enqueue(value=n) for n in range(5) for what in (store, mail)))
+        told = set()
+        async for note in listening.notifies(timeout=60):
+            told.add(note.payload)
+            if told == {"queue default", "queue mail"}:
+                break
+    assert told == {"queue default", "queue mail"}
+
+
+async def test_M17_closing_waits_for_what_is_on_its_way(holdfast: Harness) -> None:
+    await store.enqueue(value=0)
+    with closed_table(holdfast):
+        callers = [asyncio.create_task(store.enqueue(value=1))]
+        await waiting(holdfast, 1)
+        callers += [asyncio.create_task(store.enqueue(value=2))]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(holdfast.app.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+    await closing
+    await asyncio.gather(*callers)
+    await store.enqueue(value=3)  # opens anew
+    assert values(holdfast) == [0, 1, 2, 3]
+
+
+def test_M17_an_app_on_one_loop_after_the_other(holdfast: Harness) -> None:
+    app = App(holdfast.url, include=[tasks])
+
+    async def some() -> None:
+        await asyncio.gather(*(app.enqueue(store.bind(value=1)) for _ in range(5)))
+
+    for _ in range(3):
+        asyncio.run(some())
+    assert values(holdfast) == [1] * 15
+
+
+# --- lost answers
+
+
+EXECUTED = pytest.mark.parametrize("executed", [True, False], ids=["executed", "never sent"])
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, *, executed: bool) -> list[int]:
+    """The answer to the next enqueue is lost; tells how many statements were."""
+    send = Wire.send
+    lost: list[int] = []
+
+    def faulty(wire: Wire, queries: Any, told: Any) -> None:
+        if lost or not queries[0].statement.name.startswith("enqueue"):
+            send(wire, queries, told)
+            return
+        lost.append(len(queries))
+        error = psycopg.OperationalError("server closed the connection unexpectedly")
+
+        def drop(results: list[PGresult], _: BaseException | None) -> None:
+            assert results
+            told([], error)
+            wire.close(error)
+
+        if executed:
+            send(wire, queries, drop)
+        else:
+            told([], error)
+            wire.close(error)
+
+    monkeypatch.setattr(Wire, "send", faulty)
+    return lost
+
+
+@EXECUTED
+async def test_M8_each_caller_asks_again_and_nothing_is_there_twice(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch, executed: bool
+) -> None:
+    await store.enqueue(value=99)
+    lost = lose(monkeypatch, executed=executed)
+    refs = await asyncio.gather(*(store.enqueue(value=n) for n in range(10)))
+    assert lost == [1]
+    assert values(holdfast) == [*range(10), 99]
+    stored = dict(holdfast.sql("SELECT id, (args -> 'value')::int FROM holdfast.task"))
+    assert [stored[ref.id] for ref in refs] == list(range(10))
+    assert all(ref.created for ref in refs)
+
+
+async def test_M8_what_ran_before_it_was_asked_for_again_does_not_run_twice(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.enqueue(value=0)
+    lost = lose(monkeypatch, executed=True)
+    again, drained = Pool.again, asyncio.Lock()
+
+    async def late(pool: Pool, *arguments: Any) -> Any:
+        async with drained:
+            await holdfast.drain()
+        return await again(pool, *arguments)
+
+    monkeypatch.setattr(Pool, "again", late)
+    refs = await asyncio.gather(*(store.enqueue(value=n) for n in range(5)))
+    assert lost == [1]
+    assert values(holdfast) == []
+    for n, ref in enumerate(refs):
+        assert await ref.result(timeout=60) == n
+        assert attempts(holdfast.url, ref.id) == [(1, "main", "done")]
+
+
+async def test_M8_sessions_that_are_ended_under_way(holdfast: Harness) -> None:
+    await store.enqueue(value=0)
+    with closed_table(holdfast):
+        sent = [asyncio.create_task(store.enqueue(value=n)) for n in range(1, 5)]
+        await waiting(holdfast, 1)
+        later = [asyncio.create_task(store.enqueue(value=n)) for n in range(5, 9)]
+        await asyncio.sleep(0)
+        end_sessions(holdfast)
+        await until(lambda: not holdfast.sql(OPEN)[0][0] or all(each.done() for each in sent))
+    refs = await asyncio.gather(*sent, *later)
+    assert values(holdfast) == list(range(9))
+    assert len({ref.id for ref in refs}) == 8
+
+
+async def test_M8_sessions_that_were_ended_before(holdfast: Harness) -> None:
+    await store.enqueue(value=0)
+    end_sessions(holdfast)
+    await asyncio.gather(*(store.enqueue(value=n) for n in range(1, 9)))
+    assert values(holdfast) == list(range(9))
+
+
+def end_sessions(holdfast: Harness) -> list[UUID]:
+    return holdfast.sql(  # type: ignore[return-value]
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'holdfast'"
+        " AND query NOT LIKE 'LOCK%'"
+    )
+
+
+async def test_M17_a_connection_that_is_stuck_is_given_up(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.enqueue(value=0)
+    monkeypatch.setattr(coalesce, "CALL_TIMEOUT", 0.2)
+    with closed_table(holdfast):
+        callers = [asyncio.create_task(store.enqueue(value=n)) for n in range(1, 5)]
+        # Its statement still waits in the server; each caller asks again for itself.
+        await waiting(holdfast, 5)
+    await asyncio.gather(*callers)
+    assert values(holdfast) == list(range(5))
