@@ -17,7 +17,10 @@ from .support import attempts, row, running, sql, until
 
 tasks = Tasks()
 trip = tasks.kind("trip", result=str, retry=Retry(1, delay="50ms"))
+circle = tasks.kind("circle", max_moves=3)
+back = tasks.kind("back", result=str)
 gates: dict[str, asyncio.Event] = {}
+going_on: list[int] = []
 place: dict[str, str] = {}
 
 
@@ -94,6 +97,33 @@ class Rest:
         return done
 
 
+@circle.step
+@dataclass
+class Round:
+    async def run(self, ctx: Context) -> "Round":
+        async with await psycopg.AsyncConnection.connect(place["url"]) as mine:
+            return await ctx.move(Round(), conn=mine)
+
+
+@back.step
+@dataclass
+class Try:
+    async def run(self, ctx: Context) -> "Done[str] | Try":
+        beside = list(going_on)
+        going_on.append(ctx.attempt)
+        try:
+            if ctx.attempt > 1:
+                return Done(f"beside {beside}" if beside else "alone")
+            async with await psycopg.AsyncConnection.connect(place["url"]) as mine:
+                moved = await ctx.move(Try(), conn=mine)
+                await mine.rollback()
+                gates["begun"].set()
+                await asyncio.Event().wait()
+            return moved
+        finally:
+            going_on.remove(ctx.attempt)
+
+
 async def test_T22_moves_and_the_end_commit_with_the_users_own_transaction(holdfast: Harness) -> None:
     ref = await trip.enqueue(Leave())
     async with running(holdfast.worker(), holdfast.worker()):
@@ -156,6 +186,51 @@ async def test_T22_a_lost_lease_writes_nothing(holdfast: Harness) -> None:
         await until(lambda: not worker.roster.held, "for the worker to notice")
     assert visited(holdfast) == []
     assert row(holdfast.url, ref.id)["step"] == "Leave"
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The outcomes that the log tells of, and what is only a warning."""
+    return [getattr(r, "outcome", "warning") for r in caplog.records if r.name == "holdfast.task"]
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [("not committed", ["failed"]), ("another", ["failed"]), ("raises", ["retried"]), ("raises after", ["warning"])],
+)
+async def test_T22_what_came_of_an_own_move_is_told_once(
+    holdfast: Harness, how: str, expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "holdfast.task")
+    ref = await trip.enqueue(Leave(how))
+    async with running(holdfast.worker(poll=0.05)):
+        await until(lambda: state(holdfast, ref.id) in ("done", "parked"), "for its end")
+    assert told(caplog) == expected
+
+
+def state(harness: Harness, id: Any) -> str:
+    ((found,),) = sql(harness.url, "SELECT state FROM holdfast.tasks WHERE id = $1", id)
+    return str(found)
+
+
+async def test_T21_a_task_that_has_made_all_its_moves_makes_none_by_itself(holdfast: Harness) -> None:
+    ref = await circle.enqueue(Round())
+    async with running(holdfast.worker(poll=0.05)):
+        with pytest.raises(TaskParked, match="made 3 moves, and that is max_moves"):
+            await ref.result(timeout=60)
+    assert [o for _, _, o in attempts(holdfast.url, ref.id)] == ["advanced"] * 3 + ["failed"]
+
+
+async def test_T22_a_move_that_was_rolled_back_lets_nobody_run_beside_it(holdfast: Harness) -> None:
+    """Its lease is lost, and its own worker claims the task anew, while the first attempt still goes on."""
+    ref = await back.enqueue(Try())
+    async with running(holdfast.worker(poll=0.05)):
+        await asyncio.wait_for(gates["begun"].wait(), 60)
+        sql(
+            holdfast.url,
+            "UPDATE holdfast.task SET state = 'ready', worker_id = NULL, lease_expires_at = NULL WHERE id = $1",
+            ref.id,
+        )
+        assert await ref.result(timeout=60) == "alone"
 
 
 async def test_T22_without_a_worker_it_says_so() -> None:

@@ -48,6 +48,15 @@ def run_on_sync(conn: object, query: Query[T]) -> T:
     raise _unsupported(conn)
 
 
+def lacks_partition(error: BaseException) -> bool:
+    """Whether a row of archive or attempt found no partition for its day, as any of the libraries tells it."""
+    for told in (error, getattr(error, "orig", None), error.__cause__):
+        state = getattr(told, "sqlstate", None) or getattr(told, "pgcode", None)
+        if state == "23514":
+            return getattr(getattr(told, "diag", told), "constraint_name", None) is None
+    return False
+
+
 # Drivers --------------------------------------------------------------------------------------------
 
 

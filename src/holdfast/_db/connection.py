@@ -226,6 +226,11 @@ def is_contended(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.sqlstate in ("55P03", "40P01", "40001")
 
 
+def is_outdated(error: BaseException) -> bool:
+    """Whether a row has changed since a transaction of stricter isolation began to read."""
+    return isinstance(error, psycopg.errors.SerializationFailure)
+
+
 def is_in_failed_transaction(error: BaseException) -> bool:
     """Whether an earlier error of the same transaction is the reason."""
     return isinstance(error, psycopg.errors.InFailedSqlTransaction)
@@ -233,7 +238,8 @@ def is_in_failed_transaction(error: BaseException) -> bool:
 
 def is_missing_partition(error: BaseException) -> bool:
     """Whether a row of archive or attempt found no partition for its day."""
-    return isinstance(error, psycopg.errors.CheckViolation) and "no partition" in str(error)
+    # The words of the message depend on the server's language; every other check has a name.
+    return isinstance(error, psycopg.errors.CheckViolation) and error.diag.constraint_name is None
 
 
 def is_unknown(error: BaseException) -> bool:

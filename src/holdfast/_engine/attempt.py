@@ -54,6 +54,7 @@ class Attempt:
         "handle",
         "headers",
         "held_since",
+        "hindered",
         "id",
         "interruption",
         "key",
@@ -101,6 +102,7 @@ class Attempt:
         self.children: Sequence[Request] = ()
         self.raised: BaseException | None = None
         self.moved: Any = None
+        self.hindered = False
         self.transaction: StepTransaction | None = None
 
     @property

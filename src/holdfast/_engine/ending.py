@@ -25,8 +25,9 @@ _encode = msgspec.json.Encoder().encode
 class Ending:
     """An attempt and how it ended, until that is recorded.
 
-    `kept`: it goes on here; `sent`: when it was written; `children`: the tasks that become real with it; `otherwise`:
-    what to record in its place if somebody else's transaction, which should have recorded it, turns out not to have.
+    `kept`: it goes on here; `sent`: when it was written; `children`: the tasks that become real with it; `tries`: how
+    often it met somebody who had a key of them; `otherwise`: what to record in its place if somebody else's
+    transaction, which should have recorded it, turns out not to have.
     """
 
     attempt: Attempt
@@ -34,6 +35,7 @@ class Ending:
     kept: bool = False
     sent: float = 0.0
     children: Sequence[NewTask] = ()
+    tries: int = 0
     otherwise: Outcome | None = None
 
 

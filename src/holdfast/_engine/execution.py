@@ -137,8 +137,9 @@ class Execution:
         elif attempt.interruption is Interruption.LOST:
             return None
         outcome = outcome_of_error(step, error, attempt.errors)
-        if attempt.interruption in _OURS and isinstance(outcome, (Retried, Failed)) and not isinstance(error, Fail):
-            return Released()  # an error of being interrupted
+        ours = attempt.interruption in _OURS or attempt.hindered
+        if ours and isinstance(outcome, (Retried, Failed)) and not isinstance(error, Fail):
+            return Released()  # an error of being interrupted, or of ours
         return outcome
 
     def _moves_checked(self, attempt: Attempt, outcome: Outcome) -> Outcome:

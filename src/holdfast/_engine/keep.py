@@ -4,16 +4,21 @@ Going on here saves a claim. A worker lets go when it is stopping, when more urg
 the kind is paused; it looks for these now and then, while tasks move.
 """
 
+import logging
+import math
 from collections.abc import Callable
 
-from holdfast._db.connection import Link
+from holdfast._db.connection import Link, is_passing
 from holdfast._engine.attempt import Roster, now
 from holdfast._engine.ending import Ending
 from holdfast._model.outcome import Advanced
 from holdfast._sql.queries import Obstacles, Queries
 
+log = logging.getLogger("holdfast.worker")
+
 LOOK_SECONDS = 0.2
 _NONE = Obstacles(None, False, [])
+_UNKNOWN = Obstacles(None, True, [])
 
 
 class Keeper:
@@ -30,7 +35,7 @@ class Keeper:
         self._seen: dict[str, tuple[float, Obstacles]] = {}
 
     async def look(self, endings: list[Ending]) -> None:
-        """Looks what speaks against keeping these, unless it was looked a moment ago."""
+        """Looks what speaks against keeping these, unless it was looked a moment ago. Without an answer none is."""
         lowest: dict[str, int] = {}
         for ending in endings:
             if isinstance(ending.outcome, Advanced):
@@ -38,8 +43,15 @@ class Keeper:
                 lowest[queue] = min(ending.attempt.priority, lowest.get(queue, 9))
         for queue, priority in lowest.items():
             if now() - self._seen.get(queue, (0.0, _NONE))[0] > LOOK_SECONDS:
-                found = await self._link.run(self._queries.obstacles(queue, priority, self._known))
-                self._seen[queue] = (now(), found)
+                try:
+                    found = await self._link.run(self._queries.obstacles(queue, priority, self._known))
+                except Exception as error:
+                    # No reason to fail: what is not kept, anybody may go on with.
+                    level = logging.DEBUG if is_passing(error) else logging.WARNING
+                    log.log(level, "moves in queue %r are not kept: %s", queue, error)
+                    self._seen[queue] = (-math.inf, _UNKNOWN)
+                else:
+                    self._seen[queue] = (now(), found)
 
     def decide(self, ending: Ending, *, now_due: bool) -> None:
         """Keeps a move if it is due now and nothing speaks against it."""

@@ -4,14 +4,15 @@ The statement and its fence are those of the settler; only the connection is the
 found out when the step has ended.
 """
 
-import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast._db.callers import run_on, run_on_sync
+from holdfast._db.callers import lacks_partition, run_on, run_on_sync
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import Ending, Unsure
 from holdfast._engine.writing import write
@@ -24,8 +25,6 @@ from holdfast._sql import plans
 from holdfast._sql.queries import Queries
 from holdfast.errors import DeclarationError, LeaseLost
 
-log = logging.getLogger("holdfast.task")
-
 
 class Moves:
     """Writes moves for the steps of one worker."""
@@ -36,11 +35,13 @@ class Moves:
 
     async def move(self, ctx: Context, attempt: Attempt, next: Any, conn: object) -> None:
         """Writes the move on an asynchronous connection."""
-        attempt.moved = next, await plans.drive(self._plan(ctx, attempt, next), partial(run_on, conn))
+        with _noticing(attempt):
+            attempt.moved = next, await plans.drive(self._plan(ctx, attempt, next), partial(run_on, conn))
 
     def move_sync(self, ctx: Context, attempt: Attempt, next: Any, conn: object) -> None:
         """Writes the move on a blocking connection."""
-        attempt.moved = next, plans.drive_sync(self._plan(ctx, attempt, next), partial(run_on_sync, conn))
+        with _noticing(attempt):
+            attempt.moved = next, plans.drive_sync(self._plan(ctx, attempt, next), partial(run_on_sync, conn))
 
     def _plan(self, ctx: Context, attempt: Attempt, next: Any) -> plans.Plan[Ending]:
         if attempt.moved is not None:
@@ -62,6 +63,7 @@ class Moves:
         # Not kept: another worker may go on as soon as the transaction commits.
         group = (attempt.queue, attempt.worker_id, statement, [ending])
         query = write(self._queries, self._tasks, timedelta(0), group)
+        yield from _needs_transaction(self._queries)
         requests = ctx._enqueued or ()
         children = yield from plans.new_tasks(self._queries, requests)
         rules: list[plans.OnConflict] = [request.on_conflict for request in requests]
@@ -76,11 +78,32 @@ class Moves:
         return ending
 
 
+def _needs_transaction(queries: Queries) -> plans.Plan[None]:
+    """Refuses a connection that commits each statement by itself: the move would not commit with anything else.
+
+    The server is asked, whatever the library is: what a statement has written is forgotten by the next one, or not.
+    """
+    if not (yield queries.has_written()):
+        yield queries.begin_to_write()
+        if not (yield queries.has_written()):
+            raise DeclarationError(
+                "ctx.move: this connection is not in a transaction, but commits each statement by itself (autocommit). "
+                "Begin a transaction on it, write into it what belongs to this step, and commit it after ctx.move"
+            )
+
+
+@contextmanager
+def _noticing(attempt: Attempt) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # Our own fault, not the step's: it runs again, when there is a partition.
+        attempt.hindered = lacks_partition(error)
+        raise
+
+
 def raised_after_move(attempt: Attempt, outcome: Outcome) -> Unsure:
     """The step moved by itself and then raised: the move counts if it was committed, else what was raised."""
-    log.warning(
-        "%s.%s raised after ctx.move (attempt %s): %r", attempt.kind, attempt.step, attempt.number, attempt.raised
-    )
     ending: Ending = attempt.moved[1]
     ending.otherwise = outcome
     return Unsure(ending)

@@ -22,8 +22,10 @@ LONGEST_ERROR = 300
 LONGEST_RESULT = 100
 
 
-def tell(attempt: Attempt, outcome: Retried | Failed) -> None:
-    """Logs an error of a step: people wait for these, in the log before anywhere else."""
+def tell_error(attempt: Attempt, outcome: Outcome) -> None:
+    """Logs an error of a step: people wait for these, in the log before anywhere else. Other ends are passed over."""
+    if not isinstance(outcome, (Retried, Failed)):
+        return
     level = logging.WARNING if isinstance(outcome, Failed) else logging.INFO
     if not log.isEnabledFor(level):
         return
@@ -40,6 +42,12 @@ def tell(attempt: Attempt, outcome: Retried | Failed) -> None:
         extra["outcome"] = "retried"
         again = f"again {_when(outcome.delay)}"
         log.info("%s failed in attempt %s, %s: %s", name(attempt), attempt.number, again, said, extra=extra)
+
+
+def tell_raised_after_move(attempt: Attempt) -> None:
+    """Logs what a step raised although its own move was committed: the move counts, and nobody else would tell."""
+    text = "%s raised after its ctx.move was committed, in attempt %s: the task has moved. %r"
+    log.warning(text, name(attempt), attempt.number, attempt.raised, extra=fields(attempt))
 
 
 def is_heard() -> bool:
@@ -75,7 +83,7 @@ def _told(name: str, outcome: Outcome, took: str) -> tuple[str, str] | None:
         case Released():
             return "released", f"{name} given back after {took}, uncharged"
         case _:
-            return None  # told by `tell`
+            return None  # told by `tell_error`
 
 
 def name(attempt: Attempt) -> str:

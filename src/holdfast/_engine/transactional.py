@@ -7,7 +7,6 @@ everybody else. Nothing commits unless the step returned; every other outcome ro
 import asyncio
 import logging
 from collections.abc import Coroutine
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,29 +14,31 @@ from holdfast._db.connection import (
     is_contended,
     is_in_failed_transaction,
     is_missing_partition,
+    is_outdated,
     is_passing,
     is_unknown,
+    pause_after,
 )
 from holdfast._db.transactions import StepTransaction, Transactions
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending, Recorded, Times, Unsure
 from holdfast._engine.execution import Execution, fields
-from holdfast._engine.settle import Settler
-from holdfast._engine.writing import groups, write
+from holdfast._engine.record import Recorder
+from holdfast._engine.writing import children_of, groups, write
 from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_error
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released
 from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
-from holdfast.errors import EnqueueRefused
 
 log = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
 
-RERUNS = 5
-"""How often a step is executed anew because its transaction met another one, before it is given back for a while."""
+RUNS = 5
+"""How often a step is executed in one attempt because its transaction met others, before that is its error."""
+LONGEST_PAUSE = 1.0
 REST_SECONDS = 1.0
 
 _CLOSED = (
@@ -48,12 +49,21 @@ _CAUGHT = (
     "(An error was caught inside of it, and PostgreSQL takes nothing more after one. Let it pass, or put what may fail "
     "into a savepoint: ctx.tx.transaction(), ctx.tx_sync.transaction().)"
 )
+_MET_OTHERS = "(Each of {runs} runs met another transaction, and was rolled back.)"
+_OUTLASTED = (
+    "(The step has raised the isolation level of its transaction, and it lasts longer than a beat: what it met is the "
+    "renewal of its own lease. Keep the transaction short, with what takes long in a step before it; or leave the "
+    "isolation level as it is, and lock the rows that must not change: SELECT … FOR UPDATE.)"
+)
 
 Answer: TypeAlias = Outcome | Recorded | Unsure | None
 
 
 class _MetAnother(Exception):
     """Another transaction was in the way: the step is to run again."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 class TransactionalSteps:
@@ -65,7 +75,7 @@ class TransactionalSteps:
         queries: Queries,
         tasks: Tasks,
         execution: Execution,
-        settler: Settler,
+        recorder: Recorder,
         *,
         lease: float,
     ) -> None:
@@ -73,18 +83,22 @@ class TransactionalSteps:
         self._queries = queries
         self._tasks = tasks
         self._execution = execution
-        self._settler = settler
+        self._recorder = recorder
         self._lease = timedelta(seconds=lease)
 
     async def execute(self, attempt: Attempt) -> Answer:
         """Runs an attempt in a transaction. Gives what the settler is to record, if anything is left to record."""
-        for _ in range(RERUNS):
+        for run in range(1, RUNS):
             try:
                 return await self._once(attempt)
             except _MetAnother:
                 attempt.children, attempt.raised = (), None
-        log.info("%s met other transactions %s times: it rests a while", attempt, RERUNS, extra=fields(attempt))
-        return Released(delay=REST_SECONDS)
+            await _to_the_end(asyncio.sleep(pause_after(run, longest=LONGEST_PAUSE)))
+        try:
+            return await self._once(attempt)
+        except _MetAnother as met:
+            met.error.add_note(_MET_OTHERS.format(runs=RUNS))
+            return outcome_of_error(attempt.definition, met.error, attempt.errors)
 
     async def _once(self, attempt: Attempt) -> Answer:
         step = attempt.definition
@@ -101,7 +115,7 @@ class TransactionalSteps:
             return await _to_the_end(self._record(transaction, attempt, outcome))
         await _to_the_end(transaction.roll_back(drop=attempt.lingering))
         if attempt.raised is not None and is_contended(attempt.raised) and attempt.interruption is None:
-            raise _MetAnother
+            raise _MetAnother(attempt.raised)
         return outcome
 
     async def _record(self, transaction: StepTransaction, attempt: Attempt, outcome: Outcome) -> Answer:
@@ -117,17 +131,16 @@ class TransactionalSteps:
             if not answer:
                 # Cancelled meanwhile, or lost: the settler, with the same fence, will find out which.
                 await transaction.roll_back()
-                self._settler.keeper.forget(ending)
+                self._recorder.keeper.forget(ending)
                 return Cancelled("")
-        except EnqueueRefused as error:
-            await transaction.roll_back()
-            return self._settler.refusal(ending, error)
         except Exception as error:
             await transaction.roll_back(drop=is_unknown(error))
             if is_missing_partition(error):
-                await self._settler.make_partitions()
-                self._settler.keeper.forget(ending)
-                raise _MetAnother from error
+                await self._recorder.make_partitions()
+                self._recorder.keeper.forget(ending)
+                raise _MetAnother(error) from error
+            if is_outdated(error):
+                error.add_note(_OUTLASTED)
             return self._failed(ending, error)
         try:
             await transaction.commit()
@@ -137,26 +150,23 @@ class TransactionalSteps:
                 ending.otherwise = Released()
                 return Unsure(ending)
             return self._failed(ending, error)
-        with suppress(Exception):  # a notification is only a hint
-            await self._settler.tell_enqueued([ending])
+        await self._recorder.tell_enqueued([ending])
         return Recorded(ending, answer[attempt.id])
 
     async def _write(self, transaction: StepTransaction, ending: Ending) -> Times:
-        requests = ending.attempt.children
-        ending.children = await plans.drive(plans.new_tasks(self._queries, requests), transaction.run)
-        await self._settler.keeper.look([ending])
-        (group,) = groups([ending], self._settler.keeper)
+        plan = plans.new_tasks(self._queries, ending.attempt.children)
+        ending.children = await plans.drive(plan, transaction.run)
+        await self._recorder.keeper.look([ending])
+        (group,) = groups([ending], self._recorder.keeper)
         query = write(self._queries, self._tasks, self._lease, group, with_children=False)
-        rules: list[plans.OnConflict] = [request.on_conflict for request in requests]
         ending.sent = now()
-        plan = plans.settle_with_children(self._queries, query, list(zip(ending.children, rules, strict=True)))
-        return await plans.drive(plan, transaction.run)
+        return await plans.drive(plans.settle_with_children(self._queries, query, children_of(ending)), transaction.run)
 
     def _failed(self, ending: Ending, error: Exception) -> Outcome:
         """The transaction was rolled back: run it again, give it back, or charge the step with its error."""
-        self._settler.keeper.forget(ending)
+        self._recorder.keeper.forget(ending)
         if is_contended(error):
-            raise _MetAnother from error
+            raise _MetAnother(error) from error
         if is_passing(error):
             return Released(delay=REST_SECONDS)
         if is_in_failed_transaction(error):

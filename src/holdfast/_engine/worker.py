@@ -29,9 +29,9 @@ from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Settler
-from holdfast._engine.telling import is_heard, tell, tell_recorded
+from holdfast._engine.telling import is_heard, tell_error, tell_recorded
 from holdfast._engine.transactional import TransactionalSteps
-from holdfast._model.outcome import Cancelled, Failed, Finished, Released, Retried
+from holdfast._model.outcome import Cancelled, Failed, Finished, Released
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Reaped
 from holdfast._sql.queries import queries as queries_of
@@ -123,7 +123,7 @@ class Worker:
         self.execution = Execution(self._tasks, opened, self._slot_freed, moves)
         transactions = Transactions(self._url, self._settings.concurrency)
         self.transactional = TransactionalSteps(
-            transactions, self._queries, self._tasks, self.execution, self.settler, lease=self._settings.lease
+            transactions, self._queries, self._tasks, self.execution, self.settler.recorder, lease=self._settings.lease
         )
         self.beat = Beat(
             self._url,
@@ -346,8 +346,7 @@ class Worker:
             self._settled_elsewhere(outcome)
         elif roster.holds(attempt):
             self.settler.add(attempt, outcome)
-            if isinstance(outcome, (Retried, Failed)):
-                tell(attempt, outcome)
+            tell_error(attempt, outcome)
         if attempt.lingering:
             roster.lingering[attempt.id] = attempt
             log.warning(
@@ -362,7 +361,7 @@ class Worker:
 
     def _settled_elsewhere(self, outcome: Recorded | Unsure) -> None:
         if isinstance(outcome, Recorded):
-            self.settler.tell_recorded(outcome.ending, outcome.claimed_at)
+            self.settler.recorder.tell_recorded(outcome.ending, outcome.claimed_at)
         else:
             self.settler.find_out(outcome.ending)
 

@@ -256,6 +256,14 @@ SELECT g.id, g.queue, g.kind, g.step, g.args, 'cancelled', g.priority, g.run_at,
 FROM gone g
 RETURNING id
 
+-- has_written --
+-- Whether the transaction around this statement has written anything: never so where each statement is one by itself.
+SELECT pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL
+
+-- begin_to_write --
+-- Counts as a write of the transaction around this statement.
+SELECT pg_catalog.pg_current_xact_id()::text
+
 -- fences --
 -- What the rows say now: read after a write that did not come back, or whose answer was lost.
 SELECT id, state, worker_id, attempt, moves, cancel_at IS NOT NULL, date_part('epoch', claimed_at)

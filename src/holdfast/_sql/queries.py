@@ -305,6 +305,12 @@ class Queries:
             self._skipping[name] = query.statement.skip_locked(self.schema)
         return Query(self._skipping[name], query.parameters, query.read)
 
+    def has_written(self) -> Query[bool]:
+        return self._query("has_written", _value)
+
+    def begin_to_write(self) -> Query[None]:
+        return self._query("begin_to_write", _nothing)
+
     def fences(self, queue: str, ids: Ids) -> Query[dict[UUID, Fence]]:
         return self._query("fences", lambda rows: {r[0]: Fence._make(r) for r in rows}, queue=queue, ids=_array(ids))
 

@@ -1,0 +1,55 @@
+"""What became of endings whose write gave no answer, or did not accept them: their rows and the log are read."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from holdfast._db.connection import Link
+from holdfast._engine.ending import Ending, by_queue, intact, moved_on
+from holdfast._sql.queries import Queries
+
+
+class Fate(Enum):
+    """What the database says about the end of an attempt."""
+
+    AWAITED = auto()
+    CANCELLED = auto()
+    RECORDED = auto()
+    LOST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An ending and its fate. AWAITED and CANCELLED: the row still waits for it. `claimed_at`: of a kept move."""
+
+    ending: Ending
+    fate: Fate
+    claimed_at: float | None = None
+
+
+async def refused(link: Link, queries: Queries, endings: list[Ending]) -> list[Found]:
+    """The fates of endings that were sent for the first time, and whose rows did not come back."""
+    return await _look(link, queries, endings, log=False)
+
+
+async def unanswered(link: Link, queries: Queries, endings: list[Ending]) -> list[Found]:
+    """The fates of endings that may have been recorded: the log tells of those whose row has gone on."""
+    return await _look(link, queries, endings, log=True)
+
+
+async def _look(link: Link, queries: Queries, endings: list[Ending], *, log: bool) -> list[Found]:
+    found: list[Found] = []
+    for queue, group in by_queue(endings):
+        ids = [ending.attempt.id for ending in group]
+        fences = await link.run(queries.fences(queue, ids))
+        logged = {(r.id, r.attempt): r.outcome for r in await link.run(queries.recorded(ids))} if log else {}
+        for ending in group:
+            attempt, fence = ending.attempt, fences.get(ending.attempt.id)
+            if fence is not None and intact(ending, fence):
+                found.append(Found(ending, Fate.CANCELLED if fence.cancelled else Fate.AWAITED))
+            elif fence is not None and moved_on(ending, fence):
+                found.append(Found(ending, Fate.RECORDED, fence.claimed_at))
+            elif logged.get((attempt.id, attempt.number), "lost") == "lost":
+                found.append(Found(ending, Fate.LOST))
+            else:
+                found.append(Found(ending, Fate.RECORDED))
+    return found

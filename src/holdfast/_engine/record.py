@@ -1,0 +1,258 @@
+"""Writing how attempts ended: one transaction for a batch, with one fenced statement per queue and kind of outcome.
+
+What can go wrong with a write, and what is done about it:
+
+- a row does not come back: its fence is read; intact means it was locked or its task was cancelled, so it
+  is written again; anything else means the lease was lost: a warning, nothing is overwritten;
+- a row is locked by somebody for long: all others are written, passing over it;
+- a value is refused by the server: the batch is halved until the culprit is found, which is parked with
+  an error that is safe to write;
+- a day has begun that nobody has made partitions for: they are made.
+
+An error of the connection is raised: whoever called knows what he has not been told about.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from holdfast._db.connection import Link, LockNotAvailable, is_contended, is_data_error, is_missing_partition
+from holdfast._engine import readback
+from holdfast._engine.attempt import Roster, now
+from holdfast._engine.ending import Ending, Times
+from holdfast._engine.execution import fields
+from holdfast._engine.keep import Keeper
+from holdfast._engine.readback import Fate
+from holdfast._engine.telling import tell_error
+from holdfast._engine.writing import Group, children_of, groups, write
+from holdfast._model.codec import simple_error
+from holdfast._model.conclude import outcome_of_error
+from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished
+from holdfast._model.tasks import Tasks
+from holdfast._sql import plans
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+from holdfast.errors import EnqueueRefused
+
+log = logging.getLogger("holdfast.worker")
+
+LOCK_TIMEOUT = "500ms"
+KEY_TIMEOUT = "50ms"
+
+
+class Recorder:
+    """Writes the outcomes of one worker. `recorded` is told of each; `again` gets those that are to be written anew."""
+
+    def __init__(
+        self,
+        link: Link,
+        queries: Queries,
+        tasks: Tasks,
+        roster: Roster,
+        keeper: Keeper,
+        *,
+        lease: float,
+        recorded: Callable[[Ending, float | None], None],
+        enqueued: Callable[[str], None],
+        again: Callable[[list[Ending]], None],
+    ) -> None:
+        self._link = link
+        self._queries = queries
+        self._tasks = tasks
+        self._roster = roster
+        self._lease = timedelta(seconds=lease)
+        self.keeper = keeper
+        self._recorded = recorded
+        self._enqueued = enqueued
+        self._again = again
+
+    async def write_together(self, batch: list[Ending]) -> None:
+        """Writes a batch; when it cannot be written whole, in parts."""
+        if not batch:
+            return
+        await self.keeper.look(batch)
+        sorted_out = groups(batch, self.keeper)
+        writes = [write(self._queries, self._tasks, self._lease, group) for group in sorted_out]
+        for ending in batch:
+            ending.sent = now()
+        try:
+            answers: list[Times] = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
+        except LockNotAvailable:
+            await self._pass_over_locked(sorted_out, writes)
+            return
+        except Exception as error:
+            if is_missing_partition(error):
+                await self.make_partitions()
+                self._again(batch)
+            elif is_data_error(error):
+                await self._halve(batch, error)
+            else:
+                raise
+            return
+        missing: list[Ending] = []
+        for group, answer in zip(sorted_out, answers, strict=True):
+            missing += self._take_in(group[-1], answer)
+        await self.tell_enqueued(batch)
+        if missing:
+            await self._look_after(missing)
+
+    async def _pass_over_locked(self, sorted_out: list[Group], writes: list[Query[Times]]) -> None:
+        """Somebody has locked a row: each statement by itself, passing over what is locked."""
+        missing: list[Ending] = []
+        for group, query in zip(sorted_out, writes, strict=True):
+            try:
+                (answer,) = await self._link.transact([self._queries.skip_locked(query)])
+            except Exception as error:
+                if is_missing_partition(error):
+                    await self.make_partitions()
+                    self._again(group[-1])
+                elif is_data_error(error):
+                    await self._halve(group[-1], error)
+                else:
+                    raise
+            else:
+                missing += self._take_in(group[-1], answer)
+                await self.tell_enqueued(group[-1])
+        if missing:
+            await self._look_after(missing)
+
+    async def _halve(self, batch: list[Ending], error: Exception) -> None:
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            await self.write_together(batch[:middle])
+            await self.write_together(batch[middle:])
+            return
+        ending = batch[0]
+        code = getattr(error, "sqlstate", None) or ""
+        log.error(
+            "the outcome of %r is refused by the database (%s): it is parked",
+            ending.attempt,
+            code,
+            extra=fields(ending.attempt),
+        )
+        safe = simple_error("RefusedByDatabase", f"the outcome of this attempt could not be stored: SQLSTATE {code}")
+        if ending.outcome == Failed(safe, charged=False):
+            self.tell_lost(ending)  # nothing can be written about it: the lease runs out, and others live on
+            return
+        self.keeper.forget(ending)
+        await self.write_together([Ending(ending.attempt, Failed(safe, charged=False))])
+
+    async def enqueues_under_keys(self, ending: Ending) -> bool:
+        """Makes ready what a step enqueued, and says whether keys are among it."""
+        requests = ending.attempt.children
+        if requests and isinstance(ending.outcome, (Advanced, Finished)):
+            try:
+                plan = plans.new_tasks(self._queries, requests)
+                ending.children = await plans.drive(plan, self._link.run)
+            except EnqueueRefused as error:
+                self._refuse(ending, error)
+        return any(child.key is not None for child in ending.children)
+
+    async def write_alone(self, ending: Ending) -> bool:
+        """Writes an ending with what its step enqueued under keys; False if somebody holds one of them, or its row."""
+        batch = [ending]
+        await self.keeper.look(batch)
+        (group,) = groups(batch, self.keeper)
+        query = write(self._queries, self._tasks, self._lease, group, with_children=False)
+        plan = plans.settle_with_children(self._queries, query, children_of(ending))
+        ending.sent = now()
+        try:
+            answer: Times = await self._link.follow(plan, lock_timeout=KEY_TIMEOUT)
+        except EnqueueRefused as error:
+            self._refuse(ending, error)
+            self._again(batch)
+        except Exception as error:
+            if is_contended(error):
+                self.keeper.forget(ending)
+                return False
+            if is_missing_partition(error):
+                await self.make_partitions()
+                self._again(batch)
+            elif is_data_error(error):
+                await self._halve(batch, error)
+            else:
+                raise
+        else:
+            missing = self._take_in(batch, answer)
+            await self.tell_enqueued(batch)
+            if missing:
+                await self._look_after(missing)
+        return True
+
+    def _refuse(self, ending: Ending, error: EnqueueRefused) -> None:
+        """The step enqueued what cannot be: that is its error, and nothing else becomes real."""
+        self.keeper.forget(ending)
+        attempt = ending.attempt
+        ending.children, ending.outcome = (), outcome_of_error(attempt.definition, error, attempt.errors)
+        tell_error(attempt, ending.outcome)
+
+    def _take_in(self, endings: list[Ending], answer: Times) -> list[Ending]:
+        """Tells of the endings that were recorded, and gives those that were not."""
+        missing: list[Ending] = []
+        complete = len(answer) == len(endings)
+        for ending in endings:
+            if complete and not ending.kept:
+                self.tell_recorded(ending, None)
+            elif ending.attempt.id in answer:
+                self.tell_recorded(ending, answer[ending.attempt.id])
+            else:
+                missing.append(ending)
+        return missing
+
+    async def _look_after(self, missing: list[Ending]) -> None:
+        """Rows that did not come back from a write whose answer we have."""
+        again: list[Ending] = []
+        for found in await readback.refused(self._link, self._queries, missing):
+            ending = found.ending
+            match found.fate:
+                case Fate.AWAITED | Fate.CANCELLED:
+                    self.keeper.forget(ending)
+                    if found.fate is Fate.CANCELLED and not isinstance(ending.outcome, Finished):
+                        ending.outcome, ending.children = Cancelled(""), ()
+                    again.append(ending)
+                case Fate.RECORDED:
+                    # An earlier send, whose answer was lost, came through after all.
+                    self.tell_recorded(ending, found.claimed_at)
+                case Fate.LOST:
+                    self.tell_lost(ending)
+        self._again(again)
+        if again and not any(isinstance(e.outcome, Cancelled) for e in again):
+            # Locked by somebody: leave them a moment.
+            await asyncio.sleep(0.1)
+
+    # --- whom it concerns
+
+    def tell_recorded(self, ending: Ending, claimed_at: float | None) -> None:
+        """An outcome was recorded: forget the attempt, and go on."""
+        # `kept` stays: whoever is told goes on with it.
+        if ending.kept:
+            self._roster.continuing -= 1
+        self._roster.forget(ending.attempt)
+        self._recorded(ending, claimed_at)
+
+    async def tell_enqueued(self, endings: list[Ending]) -> None:
+        """Wakes those who may execute what steps enqueued: a hint. Whatever becomes of it, everything is written."""
+        for queue in sorted({child.queue for ending in endings for child in ending.children}):
+            self._enqueued(queue)
+            try:
+                await self._link.run(self._queries.notify_if_idle(queue))
+            except Exception as error:
+                log.debug("workers could not be woken: they look by themselves within their poll interval (%s)", error)
+
+    async def make_partitions(self) -> None:
+        """A day has begun that nobody has made partitions for."""
+        await self._link.run(self._queries.ensure_partitions())
+
+    def tell_lost(self, ending: Ending) -> None:
+        """An outcome cannot be recorded any more: forget the attempt."""
+        self.keeper.forget(ending)
+        self._roster.forget(ending.attempt)
+        log.warning(
+            "the lease of %s.%s was lost before the end of attempt %s was recorded: its outcome (%s) is dropped",
+            ending.attempt.kind,
+            ending.attempt.step,
+            ending.attempt.number,
+            type(ending.outcome).__name__.lower(),
+            extra=fields(ending.attempt),
+        )

@@ -1,0 +1,52 @@
+"""What a worker holds: an attempt that is over takes nothing of a later one of the same task with it (M15)."""
+
+from typing import Any
+from uuid import UUID
+
+from holdfast import Tasks
+from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._model.names import uuid7
+from holdfast._sql.queries import Claimed
+
+tasks = Tasks()
+
+
+@tasks.task
+async def step() -> None: ...
+
+
+def attempt(id: UUID, number: int, crashes: int) -> Attempt:
+    definition: Any = tasks._steps["step", "main"]
+    row = Claimed(id, "step", "main", b"{}", number, 0, 0, crashes, 0, 0.0, 0.0, None, None, None)
+    return Attempt("default", uuid7(), row, definition, now())
+
+
+def test_M15_a_suspect_stays_one_when_an_earlier_attempt_of_its_task_is_forgotten() -> None:
+    roster, id = Roster(4), uuid7()
+    first, second = attempt(id, 1, 1), attempt(id, 2, 2)
+    roster.put([first])
+    roster.put([second])
+    roster.forget(first)
+    assert roster.holds(second)
+    assert roster.on_probation()
+    roster.forget(second)
+    assert not roster.holds(second)
+    assert not roster.on_probation()
+
+
+def test_M15_a_task_that_has_moved_on_is_no_suspect() -> None:
+    roster, id = Roster(4), uuid7()
+    suspect, next_one = attempt(id, 1, 1), attempt(id, 2, 0)
+    roster.put([suspect])
+    roster.forget(suspect)
+    roster.put_first(next_one)
+    assert not roster.on_probation()
+    assert roster.find(id) is next_one
+
+
+def test_M15_a_suspect_of_another_task_is_not_forgotten() -> None:
+    roster = Roster(4)
+    suspect, innocent = attempt(uuid7(), 1, 1), attempt(uuid7(), 1, 0)
+    roster.put([suspect, innocent])
+    roster.forget(innocent)
+    assert roster.on_probation()

@@ -1,0 +1,147 @@
+"""Transactional steps in trouble: what they meet is bounded, told, and leaves nothing behind (T17, M16)."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Retry, TaskParked, Tasks
+from holdfast._engine.transactional import RUNS
+from holdfast.testing import Harness
+
+from .support import attempts, row, running, sql, until
+from .test_lost_answers import Faults
+
+tasks = Tasks()
+moving = tasks.kind("moving", transactional=True)
+ran: list[int] = []
+place: dict[str, str] = {}
+
+
+@pytest.fixture
+def holdfast_tasks(holdfast_url: str) -> Tasks:
+    ran.clear()
+    place["url"] = holdfast_url
+    sql(holdfast_url, "CREATE TABLE IF NOT EXISTS book (n int)")
+    return tasks
+
+
+def written(harness: Harness) -> list[int]:
+    return [n for (n,) in sql(harness.url, "SELECT n FROM book ORDER BY n")]
+
+
+@tasks.task(transactional=True, retry=Retry(1, delay="10ms"))
+async def outlasts_a_beat(ctx: Context, times: int, level: str) -> None:
+    """Reads under stricter isolation, and goes on until its lease was renewed."""
+    ran.append(ctx.attempt)
+    await ctx.tx.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+    await ctx.tx.execute("INSERT INTO book VALUES (1)")
+    if len(ran) <= times:
+        before = row(place["url"], ctx.id)["lease_expires_at"]
+        await until(lambda: row(place["url"], ctx.id)["lease_expires_at"] != before, "for a beat")
+
+
+@tasks.task(transactional=True)
+async def writes(ctx: Context, n: int) -> int:
+    ran.append(ctx.attempt)
+    await ctx.tx.execute("INSERT INTO book VALUES (%s)", [n])
+    return n
+
+
+@tasks.task(transactional=True)
+def writes_in_a_thread(ctx: Context, n: int) -> int:
+    ran.append(ctx.attempt)
+    ctx.tx_sync.execute("INSERT INTO book VALUES (%s)", [n])
+    return n
+
+
+@moving.step
+@dataclass
+class Begin:
+    async def run(self, ctx: Context) -> "End":
+        ran.append(ctx.attempt)
+        await ctx.tx.execute("INSERT INTO book VALUES (1)")
+        return End()
+
+
+@moving.step
+@dataclass
+class End:
+    async def run(self) -> None: ...
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+async def test_M16_a_stricter_transaction_longer_than_a_beat_ends_as_an_error_that_says_why(
+    holdfast: Harness, level: str
+) -> None:
+    ref = await outlasts_a_beat.enqueue(1000, level)
+    async with running(holdfast.worker(lease=30, beat=0.1)):
+        with pytest.raises(TaskParked, match=r"(?s)could not serialize.*isolation level.*longer than a beat"):
+            await ref.result(timeout=60)
+    assert ran == [1] * RUNS + [2] * RUNS
+    assert [outcome for _, _, outcome in attempts(holdfast.url, ref.id)] == ["retried", "failed"]
+    assert written(holdfast) == []
+
+
+async def test_M16_one_that_met_a_beat_by_chance_runs_again_uncharged(holdfast: Harness) -> None:
+    ref = await outlasts_a_beat.enqueue(RUNS - 1, "REPEATABLE READ")
+    async with running(holdfast.worker(lease=30, beat=0.1)):
+        # The last run is short, but a beat may come just then: that is another error, and another attempt.
+        await ref.result(timeout=60)
+    assert written(holdfast) == [1]
+    assert ran[:RUNS] == [1] * RUNS
+
+
+@pytest.mark.parametrize("step", [writes, writes_in_a_thread], ids=["async", "sync"])
+async def test_T17_an_attempt_interrupted_while_its_transaction_begins(
+    holdfast: Harness, step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = holdfast.worker(concurrency=1)
+    beginning, go = asyncio.Event(), asyncio.Event()
+
+    def slowly(transaction: Any) -> Any:
+        begin = transaction.begin
+
+        async def after_a_while() -> None:
+            beginning.set()
+            await go.wait()
+            await begin()
+
+        transaction.begin = after_a_while
+        return transaction
+
+    async with running(worker):
+        transactions = worker.transactional._transactions
+        for name in ("for_loop", "for_thread"):
+            make = getattr(transactions, name)
+
+            async def made(make: Any = make) -> Any:
+                return slowly(await make())
+
+            monkeypatch.setattr(transactions, name, made)
+        ref = await step.enqueue(1)
+        await asyncio.wait_for(beginning.wait(), 60)
+        await ref.cancel("enough")
+        await until(lambda: all(a.interruption for a in worker.roster.held.values()), "for the interruption")
+        go.set()
+        await until(lambda: sql(holdfast.url, "SELECT 1 FROM holdfast.archive WHERE id = $1", ref.id))
+        assert ran == []
+        # Its connection is free for the next, and it is the only one.
+        second = await step.enqueue(2)
+        assert await second.result(timeout=60) == 2
+        assert attempts(holdfast.url, second.id) == [(1, "main", "done")]
+    assert (await ref.info()).state == "cancelled"
+    assert written(holdfast) == [2]
+
+
+async def test_T17_what_speaks_against_keeping_a_move_cannot_be_read(holdfast: Harness) -> None:
+    """That is no reason to take back what the step has written."""
+    worker = holdfast.worker()
+    faults = Faults(worker._links["settle"], "obstacles", executed=False, times=1)
+    ref = await moving.enqueue(Begin())
+    async with running(worker):
+        await ref.result(timeout=60)
+    assert faults.met == 1
+    assert ran == [1] and written(holdfast) == [1]
+    assert attempts(holdfast.url, ref.id) == [(1, "Begin", "advanced"), (2, "End", "done")]
