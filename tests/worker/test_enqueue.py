@@ -187,3 +187,24 @@ async def test_T7_an_enqueue_that_was_committed_is_never_told_to_have_failed(hol
             assert row(holdfast.url, id)["state"] == "ready"
     finally:
         holdfast.sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+async def test_T7_a_bulk_enqueue_whose_workers_cannot_be_woken_in_time_has_not_failed(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast._db.pool.HINT_TIMEOUT", 0.1, raising=False)
+    monkeypatch.setattr("holdfast._db.pool.CALL_TIMEOUT", 5)
+    sql(
+        holdfast.url,
+        "INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots, idle)"
+        " VALUES (gen_random_uuid(), 'w', 'h', 1, '', '{default}', '{}', 1, true)",
+    )
+    sql(
+        holdfast.url,
+        "CREATE OR REPLACE FUNCTION holdfast.channel() RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
+        " PERFORM pg_sleep(600); RETURN 'never'; END $$",
+    )
+    refs = await holdfast.app.enqueue_many([store.bind(value=n) for n in range(3)])
+    assert [row(holdfast.url, ref.id)["state"] for ref in refs] == ["ready"] * 3
+    await holdfast.app.enqueue(store.bind(value=4), key="a-key")
+    assert count(holdfast) == 4

@@ -32,6 +32,8 @@ from holdfast._sql.query import Query
 T = TypeVar("T")
 
 SIZE = 10
+HINT_TIMEOUT = 5.0
+"""Seconds that a caller waits for workers to be woken, after what he asked for is committed."""
 LARGE = 8 * 1024
 """Characters of parameters up to which a query is pipelined: `Pipeline.sync()` of psycopg waits for answers with the
 last of a larger one still unsent, for ever."""
@@ -89,8 +91,8 @@ class Pool:
         """Follows a plan in one transaction; after its commit, the queries that its answer asks for."""
         with explaining(self._schema):
             pool = self._pool or await self._open()
-            async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
-                async with connection.transaction():
+            async with pool.connection(CALL_TIMEOUT) as connection:
+                async with asyncio.timeout(CALL_TIMEOUT), connection.transaction():
                     answer = await drive(plan, partial(run, connection))
                 for query in then(answer):
                     await _hint(connection, query)
@@ -105,8 +107,8 @@ class Pool:
             pool = self._pool or await self._open()
             await pool.check()
             answer: T | None = None
-            async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
-                async with connection.transaction() as transaction:
+            async with pool.connection(CALL_TIMEOUT) as connection:
+                async with asyncio.timeout(CALL_TIMEOUT), connection.transaction() as transaction:
                     answer = await drive(plan, partial(run, connection))
                     if await run(connection, ended):
                         answer = None
@@ -166,8 +168,9 @@ async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Que
 async def _hint(connection: AsyncConnection[Any], query: Query[Any]) -> None:
     """Runs what follows a commit. Whatever becomes of it, the commit stands: nobody may be told that it failed."""
     try:
-        await run(connection, query)
-    except DriverError as error:
+        async with asyncio.timeout(HINT_TIMEOUT):
+            await run(connection, query)
+    except (DriverError, TimeoutError) as error:
         await connection.close()
         tell_no_hint(error)
 

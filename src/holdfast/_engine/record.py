@@ -17,7 +17,14 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
-from holdfast._db.connection import Link, LockNotAvailable, is_contended, is_data_error, is_missing_partition
+from holdfast._db.connection import (
+    Link,
+    LockNotAvailable,
+    is_contended,
+    is_data_error,
+    is_missing_partition,
+    tell_no_hint,
+)
 from holdfast._engine import readback
 from holdfast._engine.attempt import Roster, now
 from holdfast._engine.ending import Ending, Times
@@ -238,7 +245,7 @@ class Recorder:
             try:
                 await self._link.run(self._queries.notify_if_idle(queue))
             except Exception as error:
-                log.debug("workers could not be woken: they look by themselves within their poll interval (%s)", error)
+                tell_no_hint(error)
 
     async def make_partitions(self) -> None:
         """A day has begun that nobody has made partitions for."""
