@@ -14,11 +14,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import embedded, testing
+from holdfast import embedded
 from holdfast._db import config
 from holdfast.embedded import Server, server
 from holdfast.embedded.user import Account
 from holdfast.errors import EmbeddedError
+from holdfast.testing import servers
 
 from .conftest import RunPython
 
@@ -428,7 +429,7 @@ def test_the_server_of_a_killed_test_run_is_ended_by_the_next(tmp_path: Path, mo
         (folder / "owner").write_text(str(owner))
     started = embedded.start(abandoned, durable=False)
     try:
-        testing._clear_abandoned()
+        servers._clear_abandoned()
         assert not abandoned.exists() and running.exists()
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(started.url())

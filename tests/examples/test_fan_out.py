@@ -47,7 +47,7 @@ async def test_large_folders_go_in_parts_and_a_crash_loses_and_doubles_nothing(
 ) -> None:
     monkeypatch.setattr(fan_out, "AT_ONCE", 3)
     ref = await fan_out.scan.enqueue(fan_out.Scan(str(folder)))
-    with holdfast.crash(lambda attempt, outcome: attempt.kind == "scan"):
+    with holdfast.crash_after(fan_out.scan):
         await holdfast.drain()
     assert holdfast.enqueued(fan_out.checksum) == 0  # the step ran, its outcome was never recorded
     holdfast.clock.advance("1m")

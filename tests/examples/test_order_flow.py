@@ -60,7 +60,7 @@ async def test_a_slip_parks_the_order_and_repaired_args_send_it_on(holdfast: Har
 
 async def test_a_crash_after_the_charge_charges_nobody_twice(holdfast: Harness) -> None:
     ref = await flow.order.enqueue(flow.Check("book", card="4242"))
-    with holdfast.crash(lambda attempt, outcome: bool(attempt.step == "Charge")):
+    with holdfast.crash_after(flow.Charge):
         await holdfast.drain()
     assert len(flow.PAYMENTS) == 1
     holdfast.clock.advance("1m")

@@ -17,6 +17,7 @@ from holdfast._model.names import uuid7
 from holdfast._sql.queries import Claimed, NewTask, Queries
 from holdfast._sql.query import Query, statements
 from holdfast.testing import Clock
+from holdfast.testing.sessions import Session
 
 T = TypeVar("T")
 
@@ -38,7 +39,8 @@ class Db:
     def __init__(self, url: str) -> None:
         self.url = url
         self.queries = Queries("holdfast")
-        self.clock = Clock(url, "holdfast")
+        self._session = Session(url)
+        self.clock = Clock(self._session, "holdfast")
         self._opened: list[Connection[Any]] = []
         self._threads = ThreadPoolExecutor(8)
         self.connection = self.connect()
@@ -51,6 +53,7 @@ class Db:
         return connection
 
     def close(self) -> None:
+        self._session.close()
         for connection in self._opened:
             connection.close()
         self._threads.shutdown(wait=True)

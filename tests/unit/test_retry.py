@@ -1,7 +1,8 @@
 """T9: how often and after how long an error is tried again."""
 
 import pickle
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import ConfigError, Retry
-from holdfast._model.retry import FALLBACK_DELAY, LONGEST_RETRY_AFTER, next_delay
+from holdfast._model.retry import LONGEST_RETRY_AFTER, BrokenDelay, next_delay
 
 
 def delays(policy: Retry, error: BaseException, count: int) -> list[float | None]:
@@ -93,20 +94,53 @@ def test_t9_a_callable_decides_with_the_error_and_the_count() -> None:
 
 
 @pytest.mark.parametrize("rubbish", ["soon", -1, float("nan"), object(), True])
-def test_t9_a_callable_that_returns_rubbish_does_not_park(rubbish: Any) -> None:
-    assert next_delay([Retry(1, delay=lambda error, errors: rubbish, jitter=0)], ValueError(), 0) == FALLBACK_DELAY
+def test_t9_a_callable_that_returns_rubbish_says_so(rubbish: Any) -> None:
+    with pytest.raises(BrokenDelay, match=r"could not say how long to wait \(InvalidDuration: its answer: "):
+        next_delay([Retry(1, delay=lambda error, errors: rubbish, jitter=0)], ValueError(), 0)
 
 
-def test_t9_a_callable_that_raises_does_not_park() -> None:
+def test_t9_a_callable_that_raises_says_so() -> None:
     def broken(error: BaseException, errors: int) -> float:
         raise KeyError("oops")
 
-    assert next_delay([Retry(1, delay=broken, jitter=0)], ValueError(), 0) == FALLBACK_DELAY
+    with pytest.raises(BrokenDelay, match=r"Retry\(delay=.*broken\) could not say .*KeyError: 'oops'.*parked"):
+        next_delay([Retry(1, delay=broken, jitter=0)], ValueError(), 0)
 
 
-@pytest.mark.parametrize("asked", [7200, 7200.0, timedelta(hours=2)])
+@pytest.mark.parametrize("asked", [7200, 7200.0, timedelta(hours=2), "7200", " 7200 "])
 def test_t9_retry_after_is_honoured_beyond_max_delay(asked: object) -> None:
     assert next_delay([Retry(1, max_delay="1m", jitter=0)], SlowDown(asked), 0) == 7200
+
+
+def test_t9_retry_after_may_be_an_instant() -> None:
+    then = datetime.now(UTC) + timedelta(hours=2)
+    for asked in (then, then.astimezone().replace(tzinfo=None), format_datetime(then, usegmt=True)):
+        wait = next_delay([Retry(1, max_delay="1m", jitter=0)], SlowDown(asked), 0)
+        assert wait is not None and 7000 < wait <= 7200
+    assert next_delay([Retry(1)], SlowDown(then - timedelta(days=1)), 0) == 0
+
+
+def test_t9_retry_after_of_a_group_is_the_longest_of_its_members() -> None:
+    group = ExceptionGroup("both", [SlowDown(5), ExceptionGroup("in it", [SlowDown(50), ValueError()])])
+    assert next_delay([Retry(1, jitter=0)], group, 0) == 50
+    assert next_delay([Retry(1, delay=3, jitter=0)], ExceptionGroup("none", [KeyError(), ValueError()]), 0) == 3
+
+
+def test_t9_a_group_matches_if_it_does_or_all_its_members_do() -> None:
+    policy = Retry(1, on=(OSError, TimeoutError))
+    inner = ExceptionGroup("in it", [TimeoutError(), ConnectionError()])
+    assert next_delay([policy], ExceptionGroup("all", [OSError(), inner]), 0) is not None
+    assert next_delay([policy], ExceptionGroup("one", [OSError(), ValueError()]), 0) is None
+    assert next_delay([Retry(1, on=ExceptionGroup)], ExceptionGroup("one", [OSError(), ValueError()]), 0) is not None
+    assert next_delay([Retry(1)], BaseExceptionGroup("every", [SystemExit(), ValueError()]), 0) is not None
+
+
+def test_t9_one_count_of_errors_for_all_policies() -> None:
+    """The budget is the visit's: errors of other types count too, whichever policy is asked."""
+    policies = [Retry(1, on=KeyError), Retry(5, on=OSError)]
+    assert [next_delay(policies, OSError(), n) is None for n in range(6)] == [False] * 5 + [True]
+    assert next_delay(policies, KeyError(), 0) is not None
+    assert next_delay(policies, KeyError(), 2) is None
 
 
 def test_t9_retry_after_is_never_shortened_and_at_most_a_day() -> None:

@@ -38,7 +38,7 @@ async def test_T19_a_hook_is_told_when_the_reaper_parks(holdfast: Harness) -> No
     async def once() -> None: ...
 
     ref = await once.enqueue()
-    with holdfast.crash():
+    with holdfast.crash_after():
         await holdfast.drain()
     holdfast.clock.advance("31s")
     worker = holdfast.worker()

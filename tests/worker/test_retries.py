@@ -1,11 +1,13 @@
 """Errors, retries, parking, and people who resume."""
 
+import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast import Context, Retry, TaskNotFound, TaskParked, Tasks, WrongState
+from holdfast import Context, Done, Fail, Retry, TaskNotFound, TaskParked, Tasks, WrongState
 from holdfast.testing import Harness
 
 from .support import attempts, row, sql
@@ -132,6 +134,126 @@ async def test_T9_jitter_spreads(holdfast: Harness) -> None:
 )
 async def test_T9_per_exception_and_by_callable(holdfast: Harness, what: str, delays: list[float]) -> None:
     assert await delays_of(holdfast, picky, what) == delays
+
+
+async def test_T9_errors_of_all_types_count_for_the_visit(holdfast: Harness) -> None:
+    raised: list[Exception] = []
+
+    @holdfast.app.task(
+        retry=[Retry(1, delay="5s", jitter=0, on=KeyError), Retry(3, delay="7s", backoff=1, jitter=0, on=OSError)]
+    )
+    async def moody() -> None:
+        raise raised.pop(0)
+
+    raised[:] = [KeyError("k"), OSError("o"), OSError("o"), OSError("o")]
+    assert await delays_of(holdfast, moody) == [5, 7, 7]  # three errors had been before the fourth
+    raised[:] = [OSError("o"), KeyError("k")]
+    assert await delays_of(holdfast, moody) == [7]  # KeyError's one retry was used up by an OSError
+    assert raised == []
+
+
+async def test_T9_a_move_starts_the_budget_anew(holdfast: Harness) -> None:
+    kind = holdfast.app.kind("walk", retry=Retry(1, delay="5s", jitter=0))
+
+    @kind.step
+    @dataclass
+    class Walk:
+        left: int
+
+        async def run(self, ctx: Context) -> "Walk | Done[int]":
+            if ctx.errors == 0:
+                raise ValueError("once at each visit")
+            return Walk(self.left - 1) if self.left else Done(ctx.attempt)
+
+    ref = await kind.enqueue(Walk(2))
+    await holdfast.run_all()
+    assert await ref.result() == 6
+
+
+def explodes(error: BaseException, errors: int) -> float:
+    raise LookupError("no table of delays")
+
+
+def nonsense(error: BaseException, errors: int) -> Any:
+    return "soon"
+
+
+@pytest.mark.parametrize(("delay", "why"), [(explodes, "LookupError: no table of delays"), (nonsense, "'soon'")])
+async def test_T9_a_delay_that_cannot_be_had_parks_and_says_so(holdfast: Harness, delay: Any, why: str) -> None:
+    @holdfast.app.task(retry=Retry(5, delay=delay))
+    async def unlucky() -> None:
+        raise ValueError("the error itself")
+
+    ref = await unlucky.enqueue()
+    await holdfast.drain()
+    info = await ref.info()
+    assert (info.state, info.errors) == ("parked", 1)
+    assert info.error is not None
+    assert info.error["type"] == "ValueError"
+    assert info.error["message"].startswith("the error itself\n(Retry(delay=")
+    assert why in info.error["message"]
+
+
+async def test_T9_a_timeout_is_an_error_like_others(holdfast: Harness) -> None:
+    @holdfast.app.task(timeout="50ms", retry=[Retry(0, on=ValueError), Retry(1, delay="9s", jitter=0, on=TimeoutError)])
+    async def slow() -> None:
+        await asyncio.sleep(3600)
+
+    assert await delays_of(holdfast, slow) == [9]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])
+@pytest.mark.parametrize("where", ["loop", "thread"])
+async def test_T9_T16_what_is_no_Exception_uses_the_budget_too(
+    holdfast: Harness, error: BaseException, where: str
+) -> None:
+    @holdfast.app.task(retry=Retry(2, delay="3s", backoff=1, jitter=0))
+    async def on_loop() -> None:
+        raise error
+
+    @holdfast.app.task(retry=Retry(2, delay="3s", backoff=1, jitter=0))
+    def in_thread() -> None:
+        raise error
+
+    assert await delays_of(holdfast, on_loop if where == "loop" else in_thread) == [3, 3]
+
+
+async def test_T9_groups_are_matched_by_their_members(holdfast: Harness) -> None:
+    async def fail(error: Exception) -> None:
+        raise error
+
+    members: list[Exception] = []
+
+    @holdfast.app.task(retry=Retry(1, delay="4s", jitter=0, on=OSError))
+    async def together() -> None:
+        async with asyncio.TaskGroup() as group:
+            for each in members:
+                group.create_task(fail(each))
+
+    cases: list[tuple[list[Exception], list[float]]] = [
+        ([ConnectionError("a"), TimeoutError("b")], [4]),
+        ([ConnectionError("a"), ValueError("b")], []),
+        ([ConnectionError("a"), Fail("b")], []),
+        ([ConnectionError("a")], [4]),
+    ]
+    for raised, delays in cases:
+        members[:] = raised
+        assert await delays_of(holdfast, together) == delays, raised
+
+
+async def test_T9_a_lost_attempt_is_not_charged_to_the_retries(holdfast: Harness) -> None:
+    ref = await last_chance.enqueue()
+    for errors in range(3):
+        await holdfast.drain(until=holdfast.clock.now())
+        with holdfast.crash_after(last_chance):
+            holdfast.clock.set(row(holdfast.url, ref.id)["run_at"])
+            assert (await holdfast.drain()).crashed
+        found = row(holdfast.url, ref.id)
+        assert found["errors"] == errors + 1
+    await holdfast.run_all()
+    assert await ref.result() == 7
+    outcomes = [outcome for _, _, outcome in attempts(holdfast.url, ref.id)]
+    assert outcomes == ["retried", "lost"] * 3 + ["done"]
 
 
 async def test_Q9_success_at_the_last_allowed_attempt_is_done(holdfast: Harness) -> None:

@@ -153,7 +153,7 @@ async def test_T2_T4_later_ends_the_step_at_once_and_waits_without_a_worker(hold
     at = await lone.enqueue(Says("at"))
     holdfast.clock.advance(0)
     now = holdfast.clock.now()
-    with holdfast.crash(lambda attempt, outcome: attempt.moves > 0):
+    with holdfast.crash_after(when=lambda ctx: ctx.moves > 0):
         await holdfast.drain()
     assert row(holdfast.url, ref.id)["run_at"] == now + timedelta(hours=1)
     assert row(holdfast.url, at.id)["run_at"] == datetime(2200, 1, 1, tzinfo=UTC)

@@ -4,6 +4,7 @@ Returned = where the task goes; raised = why it does not.
 """
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast._model.call import step_of_class
@@ -23,7 +24,7 @@ from holdfast._model.outcome import (
     Snooze,
     Snoozed,
 )
-from holdfast._model.retry import next_delay
+from holdfast._model.retry import BrokenDelay, next_delay
 from holdfast._model.step import FunctionStep, Step
 from holdfast._model.tasks import Tasks
 from holdfast._model.text import safe_text
@@ -57,7 +58,7 @@ def outcome_of_return(tasks: Tasks, step: Step, returned: Any) -> Outcome:
 def outcome_of_error(step: Step, error: BaseException, errors: int) -> Outcome:
     """What is recorded after `step` raised `error`; `errors` is how many errors this visit had before."""
     try:
-        match _only_member(error):
+        match _said(error):
             case Fail():
                 return Failed(encode_error(error))
             case Snooze(delay=delay, at=at):
@@ -67,10 +68,18 @@ def outcome_of_error(step: Step, error: BaseException, errors: int) -> Outcome:
             case TypeError() as mistake if str(mistake) == "exceptions must derive from BaseException":
                 return _refused(step, "it raised what is no exception: return Done(...) or Later(...) instead")
             case said:
-                wait = next_delay(step.retry, said, errors)
-                return Failed(encode_error(error)) if wait is None else Retried(encode_error(error), wait)
+                return _retried(step, error, said, errors)
     except Exception:  # the error itself is broken: say so, and let a person look
         return Failed(encode_error(error))
+
+
+def _retried(step: Step, error: BaseException, said: BaseException, errors: int) -> Outcome:
+    try:
+        wait = next_delay(step.retry, said, errors)
+    except BrokenDelay as broken:
+        error.add_note(f"({broken}.)")
+        return Failed(encode_error(error))
+    return Failed(encode_error(error)) if wait is None else Retried(encode_error(error), wait)
 
 
 def _finished(step: Step, result: Any) -> Outcome:
@@ -90,11 +99,21 @@ def _move(tasks: Tasks, step: Step, value: Any, delay: float = 0.0, at: Any = No
     return Advanced(next_step.name, next_step.encode(value), delay, at)
 
 
-def _only_member(error: BaseException) -> BaseException:
-    """What a step said from inside a TaskGroup: the one exception in the group, if it is only one."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+def _said(error: BaseException) -> BaseException:
+    """What a step said from inside a TaskGroup: the one exception in the group, or a Fail among several."""
+    while isinstance(error, BaseExceptionGroup):
+        if len(error.exceptions) > 1:
+            return next(_fails(error), error)
         error = error.exceptions[0]
     return error
+
+
+def _fails(group: BaseExceptionGroup[BaseException]) -> Iterator[Fail]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _fails(each)
+        elif isinstance(each, Fail):
+            yield each
 
 
 def _refused(step: Step, why: str) -> Failed:

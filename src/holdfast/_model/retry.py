@@ -3,7 +3,8 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 
 from holdfast._model.duration import Duration, seconds
@@ -14,8 +15,16 @@ Delay: TypeAlias = Duration | Callable[[BaseException, int], Duration | None]
 LONGEST_RETRY_AFTER = 86_400.0
 """An exception's own `retry_after` is honoured up to one day: a server's slip must not bury a task."""
 
-FALLBACK_DELAY = 1.0
-"""Used when a `delay` callable raises or returns something that is no duration."""
+
+class BrokenDelay(Exception):
+    """The `delay` callable of a policy raised, or returned what is no duration."""
+
+    def __init__(self, policy: "Retry", why: Exception) -> None:
+        name = getattr(policy.delay, "__qualname__", None) or type(policy.delay).__qualname__
+        super().__init__(
+            f"Retry(delay={name}) could not say how long to wait ({type(why).__name__}: {why}): parked without a "
+            "retry. Correct it, then retry the task"
+        )
 
 
 class Retry:
@@ -24,8 +33,9 @@ class Retry:
     The delay after the n-th error is `delay * backoff ** n` (n counted from 0), at most `max_delay`, spread
     by `jitter` (0.2 = 20 % either way) so that tasks which failed together do not come back together.
     `delay` may be a callable `(error, n) -> Duration | None`, where None gives up; its value is taken without
-    backoff. If it raises or returns rubbish, the delay is 1 second: a broken delay must not park the task.
-    `on` says which exceptions it is for; the default, `Exception`, means every one, SystemExit included.
+    backoff. If it raises or returns what is no duration, the task is parked, with an error that tells.
+    `on` says which exceptions it is for; the default, `Exception`, means every one, SystemExit included. A group of
+    exceptions matches if all its members do.
     """
 
     __slots__ = ("_delay", "backoff", "delay", "jitter", "limit", "max_delay", "on")
@@ -58,7 +68,9 @@ class Retry:
         store(self, "on", _exceptions(on))
 
     def matches(self, error: BaseException) -> bool:
-        return isinstance(error, self.on) or Exception in self.on
+        if isinstance(error, self.on) or Exception in self.on:
+            return True
+        return isinstance(error, BaseExceptionGroup) and all(self.matches(each) for each in error.exceptions)
 
     def delay_after(self, error: BaseException, errors: int) -> float | None:
         """Seconds until the next attempt, None if the budget is used up; `errors` as below."""
@@ -83,9 +95,9 @@ class Retry:
                 return self.max_delay
         try:
             answer = delay(error, errors)
-            return None if answer is None else seconds(answer)
-        except Exception:
-            return FALLBACK_DELAY
+            return None if answer is None else seconds(answer, "its answer")
+        except Exception as broken:
+            raise BrokenDelay(self, broken) from broken
 
     def _fields(self) -> tuple[object, ...]:
         return self.limit, self._delay, self.backoff, self.max_delay, self.jitter, self.on
@@ -117,7 +129,7 @@ class Retry:
 def next_delay(policies: Sequence[Retry], error: BaseException, errors: int) -> float | None:
     """Seconds until the next attempt, or None to give up. The first policy that matches the error decides.
 
-    `errors` is how many errors this visit had before this one.
+    `errors` is how many errors this visit had before this one, of whatever type. BrokenDelay if a callable is.
     """
     for policy in policies:
         if policy.matches(error):
@@ -146,13 +158,24 @@ def _rebuild(
 
 
 def _retry_after(error: BaseException) -> float | None:
+    """What the error itself asks for; of a group, the longest that one of its members does."""
+    if isinstance(error, BaseExceptionGroup):
+        return max((asked for each in error.exceptions if (asked := _retry_after(each)) is not None), default=None)
     try:
-        asked: object = getattr(error, "retry_after", None)
-        if isinstance(asked, (int, float, timedelta)):
-            return min(seconds(asked), LONGEST_RETRY_AFTER)
+        length = _length(getattr(error, "retry_after", None))
+        return None if length is None else min(seconds(length), LONGEST_RETRY_AFTER)
     except Exception:  # the attribute may be a property of a stranger, or no valid duration
         return None
-    return None
+
+
+def _length(asked: object) -> float | timedelta | None:
+    """A number of seconds, a timedelta, a datetime, or the text of an HTTP header: seconds, or a date."""
+    if isinstance(asked, str):
+        asked = float(asked) if asked.strip().isdecimal() else parsedate_to_datetime(asked)
+    if isinstance(asked, datetime):
+        # By this machine's clock: the other side named an instant, not a length.
+        return max(asked.astimezone() - datetime.now(UTC), timedelta())
+    return asked if isinstance(asked, (int, float, timedelta)) else None
 
 
 def _count(limit: object) -> int:

@@ -1,0 +1,88 @@
+"""The fixtures of pytest. Loaded at every start of pytest, so it imports what it needs only where it is used."""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+if TYPE_CHECKING:
+    from holdfast import Tasks
+    from holdfast.testing.working import Harness
+
+Closing: TypeAlias = list[Callable[[], Awaitable[None]]]
+
+
+@pytest.fixture(scope="session")
+def holdfast_server() -> Iterator[str]:
+    """The URL of a server for tests: of the environment (HOLDFAST_TEST_URL), or an embedded one without fsync."""
+    from holdfast.testing.servers import server
+
+    with server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def holdfast_template(holdfast_server: str) -> Iterator[str]:
+    """The name of a migrated database that each test's own is copied from."""
+    from holdfast.testing.servers import template
+
+    with template(holdfast_server) as name:
+        yield name
+
+
+@pytest.fixture
+def holdfast_url(holdfast_server: str, holdfast_template: str) -> Iterator[str]:
+    """The URL of a migrated database for one test."""
+    from holdfast.testing.servers import database
+
+    with database(holdfast_server, holdfast_template) as url:
+        yield url
+
+
+@pytest.fixture
+def holdfast_tasks() -> "Tasks":
+    """What is tested: override it with your own App or Tasks. By default an empty one, to declare tasks in a test."""
+    from holdfast import Tasks
+
+    return Tasks()
+
+
+@pytest.fixture
+def holdfast(request: pytest.FixtureRequest, holdfast_url: str, holdfast_tasks: "Tasks") -> Iterator["Harness"]:
+    """An app on a database of its own, for `def` and `async def` tests."""
+    from holdfast.testing.harnesses import attached
+
+    with attached(holdfast_tasks, holdfast_url) as made:
+        if closer := _closer(request):
+            closing: Closing = request.getfixturevalue(closer)
+            closing.append(made.close)
+        yield made
+
+
+def _closer(request: pytest.FixtureRequest) -> str | None:
+    """The fixture that closes connections on the event loop of an async test, before that loop ends."""
+    if not inspect.iscoroutinefunction(inspect.unwrap(request.function)):
+        return None
+    by_anyio = request.node.get_closest_marker("anyio") is not None or "anyio_backend" in request.fixturenames
+    return "_holdfast_anyio" if by_anyio else "_holdfast_asyncio"
+
+
+async def _close_on_loop() -> AsyncIterator[Closing]:
+    closing: Closing = []
+    yield closing
+    for close in closing:
+        await close()
+
+
+def _asyncio_fixture(function: Any) -> Any:
+    """pytest-asyncio in its strict mode, which is its default, looks after its own fixtures only."""
+    try:
+        from pytest_asyncio import fixture
+    except ImportError:
+        return pytest.fixture(function, name="_holdfast_asyncio")
+    return fixture(function, name="_holdfast_asyncio")
+
+
+_holdfast_asyncio = _asyncio_fixture(_close_on_loop)
+_holdfast_anyio = pytest.fixture(_close_on_loop, name="_holdfast_anyio")
