@@ -5,8 +5,8 @@ import importlib
 import logging
 import os
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self, TypeVar, cast, overload
@@ -105,6 +105,17 @@ class App(Tasks):
         self._watches.clear()
         self._sync = None
         return self
+
+    @contextmanager
+    def _elsewhere(self, url: str) -> Iterator[None]:
+        """Uses another database for a while, with connections of its own: for tests."""
+        kept = self._url, self._database, self._pools, self._watches, self._sync
+        self._pools, self._watches = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+        self._url, self._database, self._sync = url, None, None
+        try:
+            yield
+        finally:
+            self._url, self._database, self._pools, self._watches, self._sync = kept
 
     @property
     def sync(self) -> SyncApp:

@@ -114,11 +114,12 @@ def run_pytest(folder: Path, server: str, *arguments: str) -> str:
 
 
 def test_the_testing_page_runs(tmp_path: Path, holdfast_server: str) -> None:
-    (page,) = [block.text for block in blocks(DOCS / "testing.md") if block.language == "python"]
+    page = "\n".join(block.text for block in blocks(DOCS / "testing.md") if block.language == "python")
     (setting,) = re.findall(r"`(asyncio_mode = [^`]*)`", prose(DOCS / "testing.md"))
     (tmp_path / "test_page.py").write_text(page)
     (tmp_path / "pytest.ini").write_text("[pytest]\n" + setting.replace('"', "") + "\n")
-    assert "3 passed" in run_pytest(tmp_path, holdfast_server, "test_page.py")
+    tests = len(re.findall(r"^ *(async )?def test_", page, re.MULTILINE))
+    assert f"{tests} passed" in run_pytest(tmp_path, holdfast_server, "test_page.py")
 
 
 def test_the_plugin_works_in_the_strict_mode_of_pytest_asyncio(tmp_path: Path, holdfast_server: str) -> None:

@@ -116,7 +116,7 @@ async def test_A3_what_the_reaper_parks_or_ends_is_told(holdfast: Harness) -> No
     async def again() -> None: ...
 
     refs = [await once.enqueue(), await again.enqueue()]
-    with holdfast.crash():
+    with holdfast.crash_after():
         await holdfast.drain()
     await holdfast.app.cancel(refs[1].id)
     parked, cancelled = [asyncio.create_task(ref.result(PATIENCE)) for ref in refs]

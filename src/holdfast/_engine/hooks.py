@@ -3,10 +3,10 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,8 @@ from holdfast._sql.queries import Reaped
 
 log = logging.getLogger("holdfast.worker")
 
+Hook: TypeAlias = Callable[[Failure], Awaitable[None] | None]
+
 HOOK_SECONDS = 30.0
 _CRASHED = {"type": "WorkerLost", "message": "its worker was lost too often, or it must not be rerun by itself"}
 
@@ -29,6 +31,7 @@ class Hooks:
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
         self._calls: set[asyncio.Task[None]] = set()
+        self._closing = False
         # Daemons: a hook that blocks must not keep the process from ending.
         self._threads = Threads()
 
@@ -72,10 +75,19 @@ class Hooks:
                 )
             )
 
-    async def finish(self) -> None:
-        """Lets the hooks that were called come to their end."""
+    @property
+    def busy(self) -> bool:
+        """Whether a hook that was called has not come to its end."""
+        return bool(self._calls)
+
+    async def close(self) -> None:
+        """Gives up the hooks that have not come to their end; one in a thread goes on, unheard."""
+        self._closing = True
         if self._calls:
-            await asyncio.wait(self._calls, timeout=HOOK_SECONDS)
+            log.warning("%s hooks on failures did not end in time: they are given up", len(self._calls))
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
         self._threads.close()
 
     def _call(self, info: TaskInfo) -> None:
@@ -87,12 +99,19 @@ class Hooks:
         for hook in self._tasks._failure_hooks:
             try:
                 async with asyncio.timeout(HOOK_SECONDS):
-                    if inspect.iscoroutinefunction(hook):
-                        await hook(failure)
-                    else:
-                        await outcome_of(self._threads.run(partial(hook, failure)))
-            except Exception:
-                log.exception("a hook on failures failed itself, for task %s", failure.task.id)
+                    await self._call_one(hook, failure)
+            except BaseException as error:  # SystemExit too: no hook ends the worker
+                if self._closing:
+                    raise
+                log.error("a hook on failures failed itself, for task %s", failure.task.id, exc_info=error)
+
+    async def _call_one(self, hook: Hook, failure: Failure) -> None:
+        if inspect.iscoroutinefunction(hook):
+            await hook(failure)
+            return
+        answer = await outcome_of(self._threads.run(partial(hook, failure)))
+        if inspect.isawaitable(answer):  # of a lambda, or of an object that is called
+            await answer
 
 
 def _json(text: bytes) -> Mapping[str, Any] | None:

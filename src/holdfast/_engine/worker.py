@@ -164,6 +164,7 @@ class Worker:
             await asyncio.gather(*loops, return_exceptions=True)
             await self._abandon()
             await self.beat.stop()
+            await self.hooks.close()
             await self.execution.close()
             with suppress(Exception):
                 await transactions.close()
@@ -245,6 +246,7 @@ class Worker:
 
     async def _wind_down(self, claiming: "asyncio.Task[None]") -> None:
         """No more claims, finish what runs within the grace time, give the rest back uncharged."""
+        until = now() + self._settings.grace
         self._flag.stopping = True
         self.claimer.stopping = True
         self.claimer.wake()
@@ -263,16 +265,28 @@ class Worker:
                 # It does not end: its outcome will be dropped.
                 attempt.interruption = Interruption.LOST
                 self.settler.add(attempt, Released())
+        recorded = False
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_FLUSH):
                 await self.settler.settled()
                 await self.news.told()
-                await self.hooks.finish()
                 await telling
-                await self.presence.stopped()
+                recorded = True
+        await self._finish_hooks(max(LAST_WORDS, until - now()))
+        if recorded:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_FLUSH):
+                    await self.presence.stopped()
         telling.cancel()
         if self.settler.waiting:
             log.warning("%s outcomes could not be recorded: their leases will run out", self.settler.waiting)
+
+    async def _finish_hooks(self, limit: float) -> None:
+        """Lets hooks come to their end in what is left of the grace time; a second stop ends the wait."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while self.hooks.busy and not self._stop_now.is_set():  # noqa: ASYNC110 - one of two things
+                    await asyncio.sleep(0.01)
 
     def _release_unstarted(self, claimed_before: float = math.inf) -> None:
         for attempt in self.roster.take_unstarted(claimed_before):

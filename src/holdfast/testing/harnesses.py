@@ -1,6 +1,5 @@
 """Putting an app on a test's database, and taking it back: for the fixture, and for tests without fixtures."""
 
-import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -59,27 +58,24 @@ class harness:  # noqa: N801 - reads as a word: with harness(app) as holdfast
 def attached(tasks: Tasks, url: str, *, is_given: bool = False) -> Iterator[Harness]:
     """Lets an app use a test's database for a while, with connections of its own."""
     app = tasks if isinstance(tasks, App) else App(include=[tasks])
-    before = app._url, app._database, app._pools, app._sync
-    app._url, app._database, app._pools, app._sync = url, None, weakref.WeakKeyDictionary(), None
-    made = Harness(app, url)
-    try:
-        if is_given:
-            _check_name(made)
-        _migrate(made)
-        if is_given:
-            _empty(made)
-        yield made
-    finally:
-        if is_given and made.clock.moved:
-            made.clock.resume()
-        _close(made)
-        app._url, app._database, app._pools, app._sync = before
+    with app._elsewhere(url):
+        made = Harness(app, url)
+        try:
+            if is_given:
+                _check_name(made)
+            _migrate(made)
+            if is_given:
+                _empty(made)
+            yield made
+        finally:
+            if is_given and made.clock.moved:
+                made.clock.resume()
+            _close(made)
 
 
 def _check_name(made: Harness) -> None:
     name = made.sql("SELECT current_database()")[0][0]
     if "test" not in name:
-        made._session.close()
         raise ConfigError(
             f'harness(url=…): the database {name!r} has no "test" in its name. Its tasks would be deleted and its '
             "clock moved, so it must be one for tests: give it such a name, or leave url= out to get a fresh one"
@@ -104,8 +100,9 @@ def _empty(made: Harness) -> None:
 
 def _close(made: Harness) -> None:
     """Closes what the test left open; on a loop that runs or has ended, nobody can."""
-    made.app.sync.close()
-    for loop, pool in list(made.app._pools.items()):
+    app = made.app
+    app.sync.close()
+    for loop in {*app._pools, *app._watches}:
         if not (loop.is_running() or loop.is_closed()):
-            loop.run_until_complete(pool.close())
+            loop.run_until_complete(app.close())
     made._session.close()

@@ -1,16 +1,14 @@
 """The fixtures of pytest. Loaded at every start of pytest, so it imports what it needs only where it is used."""
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from holdfast import Tasks
     from holdfast.testing.working import Harness
-
-Closing: TypeAlias = list[Callable[[], Awaitable[None]]]
 
 
 @pytest.fixture(scope="session")
@@ -54,25 +52,21 @@ def holdfast(request: pytest.FixtureRequest, holdfast_url: str, holdfast_tasks: 
     from holdfast.testing.harnesses import attached
 
     with attached(holdfast_tasks, holdfast_url) as made:
-        if closer := _closer(request):
-            closing: Closing = request.getfixturevalue(closer)
-            closing.append(made.close)
+        if loop := _loop(request):
+            request.getfixturevalue(loop)
         yield made
 
 
-def _closer(request: pytest.FixtureRequest) -> str | None:
-    """The fixture that closes connections on the event loop of an async test, before that loop ends."""
+def _loop(request: pytest.FixtureRequest) -> str | None:
+    """The fixture that keeps the event loop of an async test until the harness has closed what is on it."""
     if not inspect.iscoroutinefunction(inspect.unwrap(request.function)):
         return None
     by_anyio = request.node.get_closest_marker("anyio") is not None or "anyio_backend" in request.fixturenames
     return "_holdfast_anyio" if by_anyio else "_holdfast_asyncio"
 
 
-async def _close_on_loop() -> AsyncIterator[Closing]:
-    closing: Closing = []
-    yield closing
-    for close in closing:
-        await close()
+async def _on_the_loop() -> AsyncIterator[None]:
+    yield
 
 
 def _asyncio_fixture(function: Any) -> Any:
@@ -84,5 +78,5 @@ def _asyncio_fixture(function: Any) -> Any:
     return fixture(function, name="_holdfast_asyncio")
 
 
-_holdfast_asyncio = _asyncio_fixture(_close_on_loop)
-_holdfast_anyio = pytest.fixture(_close_on_loop, name="_holdfast_anyio")
+_holdfast_asyncio = _asyncio_fixture(_on_the_loop)
+_holdfast_anyio = pytest.fixture(_on_the_loop, name="_holdfast_anyio")
