@@ -94,7 +94,7 @@ class Watch:
 
     def over(self, worker: Worker) -> None:
         """Hears of every recorded end before the worker acts on it."""
-        recorded, reaped = worker.settler._recorded, worker.reaper._reaped
+        recorded, reaped = worker.settler.recorder._recorded, worker.reaper._reaped
 
         def on_recorded(ending: Ending, claimed_at: float | None) -> None:
             self.attempts.append(_of_ending(ending))
@@ -104,7 +104,7 @@ class Watch:
             self.attempts.extend(_of_reaped(queue, task) for task in tasks)
             reaped(queue, tasks)
 
-        worker.settler._recorded, worker.reaper._reaped = on_recorded, on_reaped
+        worker.settler.recorder._recorded, worker.reaper._reaped = on_recorded, on_reaped
 
 
 def exception_of(attempt: Attempted) -> Exception:
