@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self, TypeVar, cast, overload
@@ -26,11 +27,12 @@ from holdfast._model.call import Call, Entry, StepValue, reference
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.function import Function
 from holdfast._model.kind import Kind
+from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Ref, TaskInfo
 from holdfast._model.request import Request, request_of, requests_of
 from holdfast._model.tasks import Tasks
-from holdfast._sql import plans
+from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries, queries
 from holdfast._sql.query import Query
 from holdfast.errors import DatabaseUnreachable, DeclarationError, WrongState
@@ -274,6 +276,27 @@ class App(Tasks):
     async def resume(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
         """Lets the tasks of a paused queue or kind be claimed again. Answers "resumed" or "not paused"."""
         return await self._run(self._queries.resume(name, insights.options_bag(what=what, by=by, why=why)))
+
+    async def set_queue(
+        self, name: str, *, retention: Duration | None = None, by: str | None = None, why: str | None = None
+    ) -> None:
+        """Changes settings of a queue.
+
+        `retention`: how long its finished tasks and their attempts are kept, a day at least; "default": as all others.
+        """
+        bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
+        await self._run(self._queries.set_queue(check_queue(name), bag))
+
+    async def set_default(
+        self, *, retention: Duration | None = None, by: str | None = None, why: str | None = None
+    ) -> None:
+        """Changes what holds for all queues that say nothing else; a `retention` of "default" is 7 days."""
+        bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
+        await self._run(self._queries.set_default(bag))
+
+    async def retention(self, queue: str | None = None, /) -> timedelta:
+        """How long finished tasks of a queue are kept at least; without a name, what holds for all."""
+        return await self._run(history.retention(self._queries, queue))
 
     async def explain(self, id: UUID | str, /) -> str:
         """Why a task is not running, or how it stands, in one sentence."""

@@ -144,6 +144,11 @@ def attempts(queries: Queries, id: UUID) -> Query[list[AttemptInfo]]:
     return Query(query.statement, query.parameters, lambda rows: [_attempt(row) for row in rows])
 
 
+def forgotten(task: TaskInfo, found: Sequence[AttemptInfo]) -> int:
+    """How many of the first attempts of a task are no longer in the log: they ended longer ago than history is kept."""
+    return found[0].attempt - 1 if found else task.attempt
+
+
 def changes(queries: Queries, id: UUID) -> Query[list[ChangeInfo]]:
     """The repairs and operator actions on one task, in order."""
     query = queries.read("task_changes", id=id)

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 from uuid import UUID
@@ -24,10 +25,11 @@ from holdfast._model.call import Call, Entry, StepValue, reference
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.function import Function
 from holdfast._model.kind import Kind
+from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Ref, TaskInfo
 from holdfast._model.request import Request, request_of, requests_of
-from holdfast._sql import plans
+from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.errors import DatabaseUnreachable, WrongState
@@ -193,6 +195,22 @@ class SyncApp:
     def resume(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
         """As `App.resume`, blocking."""
         return self._run(self._queries.resume(name, insights.options_bag(what=what, by=by, why=why)))
+
+    def set_queue(
+        self, name: str, *, retention: Duration | None = None, by: str | None = None, why: str | None = None
+    ) -> None:
+        """As `App.set_queue`, blocking."""
+        bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
+        self._run(self._queries.set_queue(check_queue(name), bag))
+
+    def set_default(self, *, retention: Duration | None = None, by: str | None = None, why: str | None = None) -> None:
+        """As `App.set_default`, blocking."""
+        bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
+        self._run(self._queries.set_default(bag))
+
+    def retention(self, queue: str | None = None, /) -> timedelta:
+        """As `App.retention`, blocking."""
+        return self._run(history.retention(self._queries, queue))
 
     def explain(self, id: UUID | str, /) -> str:
         """As `App.explain`, blocking."""

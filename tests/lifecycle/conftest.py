@@ -10,7 +10,7 @@ from holdfast._model.names import uuid7
 
 from .support import NOW, Db
 
-TABLES = ("task", "archive", "attempt", "worker", "kind", "queue", "change")
+TABLES = ("task", "archive", "attempt", "worker", "kind", "queue", "change", "setting", "partition")
 
 
 @pytest.fixture(scope="session")

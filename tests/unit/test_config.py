@@ -160,6 +160,7 @@ EXAMPLES: dict[str, tuple[Any, str, str, list[Any]]] = {
     "poll": (0.1, "200ms", "0.3", [0.1, 0.2, 0.3]),
     "reap": ("1s", "2s", '"3s"', [1.0, 2.0, 3.0]),
     "grace": (0, "0", "0", [0.0, 0.0, 0.0]),
+    "retention": ("2d", "86400", '"1w"', [172_800.0, 86_400.0, 604_800.0]),
     "log_level": ("debug", "ERROR", '"warning"', ["debug", "error", "warning"]),
     "log_format": ("json", "pretty", '"json"', ["json", "pretty", "json"]),
 }

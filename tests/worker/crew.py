@@ -125,12 +125,15 @@ def vanish(code: int) -> None:
 async def main(url: str, options: dict[str, Any]) -> None:
     wedged_after = options.pop("wedged_after", None)
     link_timeout = options.pop("link_timeout", None)
+    maintain = options.pop("maintain", None)
     if link_timeout is not None:
         setattr(engine, "Link", partial(Link, timeout=link_timeout))  # noqa: B010
     if wedged_after is not None:
         setattr(engine, "Beat", partial(Beat, wedged_after=wedged_after))  # noqa: B010
     app._url = url
     made = app.make_worker(**options)
+    if maintain is not None:
+        made.maintenance.first = made.maintenance.every = made.maintenance.soon = maintain
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, made.stop)
     await made.run()

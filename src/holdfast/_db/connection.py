@@ -242,6 +242,14 @@ def is_missing_partition(error: BaseException) -> bool:
     return isinstance(error, psycopg.errors.CheckViolation) and error.diag.constraint_name is None
 
 
+def gave_way(error: BaseException) -> bool:
+    """Whether a change of tables was given up for others: they were faster, or at work there for too long."""
+    if isinstance(error, TimeoutError) or is_contended(error):
+        return True
+    # Not there, no partition any more, just being detached; or given up by whoever watches over long statements.
+    return isinstance(error, psycopg.Error) and error.sqlstate in ("42P01", "55000", "57014")
+
+
 def is_unknown(error: BaseException) -> bool:
     """Whether the server may have committed although we saw an error: the connection broke under it."""
     if isinstance(error, (TimeoutError, ConnectionError)):
@@ -390,6 +398,21 @@ class Link:
             except BaseException as error:
                 if not isinstance(error, EnqueueRefused):
                     await self._after(error)
+                raise
+
+    async def outside(self, query: Query[T], *, within: float) -> T:
+        """Runs a statement that must not be in a transaction. After so many seconds the server is asked to give it up.
+
+        Behind a pooler nothing can be set for one statement alone, so the clock is ours.
+        """
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    connection = await self._open()
+                async with asyncio.timeout(within):
+                    return await run(connection, query)
+            except BaseException as error:
+                await self._after(error)
                 raise
 
     async def close(self) -> None:

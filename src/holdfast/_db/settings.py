@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast._model.duration import seconds
+from holdfast._model.duration import DAY, seconds
 from holdfast._model.names import check_queue
 from holdfast.errors import ConfigError, InvalidDuration
 
@@ -101,6 +101,13 @@ def _length(value: Any) -> float:
     return length
 
 
+def _retention(value: Any) -> float:
+    length = seconds(value)
+    if length < DAY:
+        raise ValueError
+    return length
+
+
 def _number_or_text(text: str) -> float | str:
     try:
         return float(text)
@@ -144,6 +151,11 @@ SETTINGS = {
         _duration("poll", "Look for tasks this often in any case.", 1.0),
         _duration("reap", "Look for lost workers this often.", 5.0),
         _duration("grace", "Time for steps to end when stopping.", 30.0, read=seconds),
+        replace(
+            _duration("retention", "History is kept so long, unless the database says it.", None, read=_retention),
+            expects='a duration of at least a day, such as "14d"',
+            worked_out="7d",
+        ),
         Setting(
             "log_level",
             "What a worker writes.",
@@ -162,5 +174,5 @@ SETTINGS = {
 }
 """All settings. Each is also a variable, `HOLDFAST_LOG_LEVEL`, and a key under `[tool.holdfast]`, `log_level`."""
 
-WORKER_SETTINGS = ("queues", "concurrency", "lease", "beat", "poll", "reap", "grace")
+WORKER_SETTINGS = ("queues", "concurrency", "lease", "beat", "poll", "reap", "grace", "retention")
 """Those that are `WorkerOptions`."""

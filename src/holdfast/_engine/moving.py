@@ -64,6 +64,8 @@ class Moves:
         group = (attempt.queue, attempt.worker_id, statement, [ending])
         query = write(self._queries, self._tasks, timedelta(0), group)
         yield from _needs_transaction(self._queries)
+        # An error would end the user's transaction.
+        yield self._queries.ensure_today()
         requests = ctx._enqueued or ()
         children = yield from plans.new_tasks(self._queries, requests)
         rules: list[plans.OnConflict] = [request.on_conflict for request in requests]

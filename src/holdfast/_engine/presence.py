@@ -49,6 +49,7 @@ class Presence:
         self._version = version
         self._stop = stop
         self._identity: UUID | None = None
+        self.name = settings.name or f"{socket.gethostname()}:{os.getpid()}"
 
     async def first_contact(self, stop: asyncio.Event) -> None:
         """Fails clearly if the database cannot be used: at once if waiting would not help, else after a while."""
@@ -78,12 +79,11 @@ class Presence:
             if await self._link.run(self._queries.seen(self._identity, 0)):
                 self._stop()
             await self._link.run(self._queries.stopped(self._identity))
-        host = socket.gethostname()
         await self._link.run(
             self._queries.register(
                 worker_id,
-                name=self._settings.name or f"{host}:{os.getpid()}",
-                host=host,
+                name=self.name,
+                host=socket.gethostname(),
                 pid=os.getpid(),
                 version=self._version,
                 queues=list(self._settings.queues),

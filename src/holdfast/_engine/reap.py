@@ -9,20 +9,23 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from typing import TypeVar
 from uuid import UUID
 
-from holdfast._db.connection import Link, is_passing
+from holdfast._db.connection import Link, is_missing_partition, is_passing
 from holdfast._engine.attempt import now
 from holdfast._sql.queries import Queries, Reaped
+from holdfast._sql.query import Query
+
+T = TypeVar("T")
 
 log = logging.getLogger("holdfast.worker")
 
 BATCH = 1000
-PARTITIONS_EVERY = 3600.0
 
 
 class Reaper:
-    """Takes expired leases back, and makes partitions ahead."""
+    """Takes expired leases back."""
 
     def __init__(
         self,
@@ -42,7 +45,6 @@ class Reaper:
         self._interval = interval
         self._reaped = reaped
         self._cancelled = cancelled
-        self._partitioned = float("-inf")
         self._heard = now()
 
     async def run(self) -> None:
@@ -53,7 +55,6 @@ class Reaper:
             await asyncio.sleep(self._interval * random.uniform(0.7, 1.3))  # noqa: S311
             try:
                 await self.reap_if_allowed()
-                await self._make_partitions()
                 failing = False
             except Exception as error:
                 if not is_passing(error):
@@ -74,9 +75,9 @@ class Reaper:
         for queue in self._queues:
             full = True
             while full:
-                reaped = await self._link.run(self._queries.reap(queue, BATCH))
+                reaped = await self._record(self._queries.reap(queue, BATCH))
                 silent = await self._was_silent()
-                cancelled = await self._link.run(self._queries.reap_cancelled(queue, BATCH))
+                cancelled = await self._record(self._queries.reap_cancelled(queue, BATCH))
                 full = len(reaped) >= BATCH or len(cancelled) >= BATCH
                 for task in reaped:
                     log.warning(
@@ -104,7 +105,12 @@ class Reaper:
             await self._link.close()
         return silent
 
-    async def _make_partitions(self) -> None:
-        if time.monotonic() - self._partitioned > PARTITIONS_EVERY:
-            await self._link.transact([self._queries.ensure_partitions()], lock_timeout="200ms")
-            self._partitioned = time.monotonic()
+    async def _record(self, query: Query[T]) -> T:
+        """Runs what writes to the log or the archive; a day may have begun that nobody has made partitions for."""
+        try:
+            return await self._link.run(query)
+        except Exception as error:
+            if not is_missing_partition(error):
+                raise
+        await self._link.run(self._queries.ensure_partitions())
+        return await self._link.run(query)

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypedDict
 
 from typing_extensions import Unpack
 
-from holdfast._model.duration import Duration, seconds
+from holdfast._model.duration import DAY, Duration, in_short, seconds
 from holdfast._model.names import check_queue
 from holdfast.errors import ConfigError
 
@@ -28,6 +29,8 @@ class WorkerOptions(TypedDict, total=False):
     """How often it looks for lost workers' tasks: 5 s."""
     grace: Duration
     """How long steps may go on after a stop was asked for: 30 s."""
+    retention: Duration | None
+    """How long finished tasks and their attempts are kept, unless the database has been told: 7 days."""
     name: str
     """A label for people; host and process id unless given."""
     blocked: Duration
@@ -45,6 +48,7 @@ class WorkerSettings:
     poll: float = 1.0
     reap: float = 5.0
     grace: float = 30.0
+    retention: float | None = None
     name: str = ""
     blocked: float = 10.0
 
@@ -71,12 +75,17 @@ class WorkerSettings:
         for what, value in times.items():
             if value <= 0:
                 raise ConfigError(f"{what} must be longer than nothing")
+        retention = given.get("retention")
+        kept = None if retention is None else seconds(retention, "retention")
+        if kept is not None and kept < DAY:
+            raise ConfigError(f"retention ({in_short(timedelta(seconds=kept))}) must be a day at least")
         return cls(
             queues=tuple(dict.fromkeys(check_queue(q) for q in names)),
             concurrency=concurrency,
             lease=length,
             beat=every,
             grace=seconds(given.get("grace", 30), "grace"),
+            retention=kept,
             name=given.get("name", ""),
             blocked=seconds(given.get("blocked", 10), "blocked"),
             **times,

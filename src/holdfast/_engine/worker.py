@@ -1,7 +1,8 @@
 """A worker: claims tasks, executes their steps, records how they ended, renews its leases, reaps lost ones.
 
     claimer ──► roster ──► execution ──► settler ──► (kept moves go back to the roster)
-                  ▲ beat (its own thread) renews what the roster holds; reaper takes from lost workers
+                  ▲ beat (its own thread) renews what the roster holds; reaper takes from lost workers;
+                    maintenance keeps the tables small
 
 Each loop has its own connection. Passing trouble with the database never ends a worker; an error that will not
 pass, or the death of any loop, ends it at once: a half-dead worker would keep tasks that nobody executes.
@@ -22,6 +23,7 @@ from holdfast._engine.ending import Ending, Recorded, Unsure, continued
 from holdfast._engine.execution import Execution, fields
 from holdfast._engine.hooks import Hooks
 from holdfast._engine.lease import Beat, BeatReport
+from holdfast._engine.maintenance import Maintenance
 from holdfast._engine.moving import Moves
 from holdfast._engine.news import News
 from holdfast._engine.presence import Presence
@@ -68,7 +70,7 @@ class Worker:
         def link(name: str) -> Link:
             return Link(url, self._queries, f"holdfast {name}")
 
-        self._links = {name: link(name) for name in ("claim", "settle", "reap")}
+        self._links = {name: link(name) for name in ("claim", "settle", "reap", "maintain")}
         known = Known.of(tasks)
         self._known = known
         self.presence = Presence(
@@ -104,6 +106,12 @@ class Worker:
             interval=settings.reap,
             reaped=self._on_reaped,
             cancelled=self._on_reaped_cancelled,
+        )
+        self.maintenance = Maintenance(
+            self._links["maintain"],
+            self._queries,
+            retention=settings.retention,
+            by=self.presence.name,
         )
         self.hooks = Hooks(tasks)
         self.news = News(self._links["reap"], self._queries)
@@ -147,6 +155,7 @@ class Worker:
                 claiming,
                 asyncio.create_task(self.settler.run(), name="holdfast settle"),
                 asyncio.create_task(self.reaper.run(), name="holdfast reap"),
+                asyncio.create_task(self.maintenance.run(), name="holdfast maintain"),
                 asyncio.create_task(self.listener.run(), name="holdfast listen"),
                 asyncio.create_task(self._tick(), name="holdfast tick"),
             ]

@@ -12,6 +12,8 @@ Duration: TypeAlias = str | int | float | timedelta
 LONGEST = 100 * 365.25 * 86_400.0
 """A hundred years. Longer durations are slips of the keyboard and would overflow a timestamp."""
 
+DAY = 86_400.0
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])", re.ASCII)
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
@@ -63,3 +65,13 @@ def _invalid(what: str, value: object, problem: str) -> InvalidDuration:
         f'{what}: {shown} {problem}. Write for example "250ms", "90s", "1h30m" or "7d", '
         "a number of seconds, or a timedelta."
     )
+
+
+def in_short(span: timedelta) -> str:
+    """A duration as users write it: `2d`, `1h30m`."""
+    left = round(span.total_seconds() * 1000)
+    parts: list[str] = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, left = divmod(left, round(_UNITS[unit] * 1000))
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts) or "0s"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -40,6 +40,8 @@ class QueueInfo:
     parked: int
     oldest_due: datetime | None
     workers: int
+    retention: timedelta | None = None
+    """How long its history is kept, if it is not as for all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ WITH RECURSIVE ready(name) AS (
     UNION SELECT name FROM ready UNION SELECT name FROM running UNION SELECT name FROM parked
 )
 SELECT n.name, q.paused_at, q.paused_by, due.count, scheduled.count, running.count, parked.count, oldest.run_at,
-       (SELECT count(*) FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues))
+       (SELECT count(*) FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)), q.retention
 FROM names n
 LEFT JOIN holdfast.queue q ON q.name = n.name
 CROSS JOIN LATERAL (

@@ -381,6 +381,9 @@ class Queries:
     def ensure_partitions(self) -> Query[None]:
         return self._query("ensure_partitions", _nothing)
 
+    def ensure_today(self) -> Query[None]:
+        return self._query("ensure_today", _nothing)
+
     def schema_version(self) -> Query[int]:
         return self._query("schema_version", _value)
 
@@ -425,10 +428,16 @@ class Queries:
     def resume(self, name: str, options: bytes) -> Query[str]:
         return self._query("resume", _value, name=name, options=_text(options))
 
+    def set_queue(self, name: str, options: bytes) -> Query[bytes]:
+        return self._query("set_queue", _value, name=name, options=_text(options))
+
+    def set_default(self, options: bytes) -> Query[bytes]:
+        return self._query("set_default", _value, options=_text(options))
+
     # --- what people ask
 
-    def read(self, name: str, **values: object) -> Query[list[Row]]:
-        """A statement of `insights.sql`, with its rows as they are."""
+    def read(self, name: str, /, **values: object) -> Query[list[Row]]:
+        """A statement of `insights.sql` or `maintenance.sql`, with its rows as they are."""
         return self._query(name, list, **values)
 
 

@@ -375,13 +375,19 @@ CREATE FUNCTION holdfast.explain(id uuid) RETURNS text
 DECLARE
     t "holdfast".task;
     a "holdfast".archive;
+    forgotten integer;
 BEGIN
     SELECT * INTO t FROM "holdfast".task l WHERE l.id = explain.id;
     IF FOUND THEN
+        forgotten := "holdfast".forgotten_attempts(id, t.attempt - (t.state = 'running')::integer);
         RETURN CASE t.state WHEN 'ready' THEN "holdfast".explain_ready(t)
                             WHEN 'running' THEN "holdfast".explain_running(t)
                             WHEN 'parked' THEN "holdfast".explain_parked(t)
-                            ELSE 'It waits for an event or for other tasks' END || '.';
+                            ELSE 'It waits for an event or for other tasks' END || '.'
+            || CASE WHEN forgotten > 0 THEN format(' Its first %s no longer in the log: history is kept for %s.',
+                                                   CASE forgotten WHEN 1 THEN 'attempt is' ELSE forgotten || ' attempts are' END,
+                                                   "holdfast".how_long("holdfast".retention(t.queue)))
+                    ELSE '' END;
     END IF;
     SELECT * INTO a FROM "holdfast".archive e WHERE e.id = explain.id LIMIT 1;
     IF FOUND THEN
@@ -611,6 +617,12 @@ $$;
 
 COMMENT ON FUNCTION holdfast.explain_running(t holdfast.task) IS 'Internal: who is executing a task.';
 
+CREATE FUNCTION holdfast.forgotten_attempts(id uuid, ended integer) RETURNS integer
+    LANGUAGE sql STABLE
+    AS $$ SELECT coalesce(min(l.attempt) - 1, ended) FROM "holdfast".attempt l WHERE l.task_id = id $$;
+
+COMMENT ON FUNCTION holdfast.forgotten_attempts(id uuid, ended integer) IS 'Internal: how many of the first attempts of a task are no longer in the log, of those that have ended and left their record there.';
+
 CREATE FUNCTION holdfast.how_long(span interval) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -772,6 +784,12 @@ $$;
 
 COMMENT ON FUNCTION holdfast.lock_task(id uuid, verb text, states text[]) IS 'Internal: the row of an unfinished task, locked, or a clear error.';
 
+CREATE FUNCTION holdfast.longest_retention() RETURNS interval
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT greatest("holdfast".retention(), max(q.retention)) FROM "holdfast".queue q $$;
+
+COMMENT ON FUNCTION holdfast.longest_retention() IS 'Internal: the longest retention of any queue: older days are dropped whole.';
+
 CREATE FUNCTION holdfast.new_id() RETURNS uuid
     LANGUAGE sql PARALLEL SAFE
     AS $$
@@ -931,6 +949,34 @@ $$;
 
 COMMENT ON FUNCTION holdfast.pause(name text, options jsonb) IS 'Pauses a queue or a kind: none of its tasks is claimed until "holdfast".resume(name); running steps finish. Options: what (queue or kind, if the name is both, or of a queue not used yet), by, why.';
 
+CREATE FUNCTION holdfast.read_retention(value jsonb) RETURNS interval
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    span interval;
+    said text := value #>> '{}';
+BEGIN
+    IF said IS NULL OR said = 'default' THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        span := said::interval;
+    EXCEPTION WHEN data_exception THEN
+        span := NULL;
+    END;
+    IF span IS NULL OR jsonb_typeof(value) <> 'string' THEN
+        RAISE EXCEPTION 'holdfast: retention must be a time span or "default", not %', left(value::text, 200)
+            USING ERRCODE = '22023', HINT = 'Write for example {"retention": "14 days"}.';
+    ELSIF span < interval '1 day' OR span > interval '100 years' THEN
+        RAISE EXCEPTION 'holdfast: a retention of % is not possible: it is 1 day to 100 years', said
+            USING ERRCODE = '22023', HINT = 'History is kept in partitions of a day.';
+    END IF;
+    RETURN span;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.read_retention(value jsonb) IS 'Internal: a retention as people give it; null for "default".';
+
 CREATE FUNCTION holdfast.refuse_id(id uuid, state text) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -980,6 +1026,15 @@ $$;
 
 COMMENT ON FUNCTION holdfast.resume(name text, options jsonb) IS 'Lets the tasks of a paused queue or kind be claimed again. Options: what (queue or kind, if the name is both), by, why.';
 
+CREATE FUNCTION holdfast.retention(queue text DEFAULT NULL::text) RETURNS interval
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $_$
+    SELECT coalesce((SELECT q.retention FROM "holdfast".queue q WHERE q.name = $1),
+                    (SELECT s.retention FROM "holdfast".setting s), interval '7 days')
+$_$;
+
+COMMENT ON FUNCTION holdfast.retention(queue text) IS 'How long finished tasks of a queue and their attempts are kept at least; without a name, those of queues that say nothing else.';
+
 CREATE FUNCTION holdfast.retry(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -1013,6 +1068,52 @@ $$;
 
 COMMENT ON FUNCTION holdfast.retry(id uuid, options jsonb) IS 'Resumes a parked task at its step with a fresh budget. Options: args and step (repair), by, why, expected_attempt (refuse if somebody was faster).';
 
+CREATE FUNCTION holdfast.set_default(options jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    span interval := "holdfast".read_retention(options -> 'retention');
+    was interval;
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['retention', 'by', 'why']);
+    IF options ? 'retention' THEN
+        PERFORM "holdfast".sweep_anew();
+        SELECT s.retention INTO was FROM "holdfast".setting s;
+        INSERT INTO "holdfast".setting (retention) VALUES (span) ON CONFLICT (one) DO UPDATE SET retention = excluded.retention;
+        INSERT INTO "holdfast".change (action, by, why, old, new)
+        VALUES ('set', coalesce(options ->> 'by', session_user), options ->> 'why',
+                jsonb_build_object('retention', was), jsonb_build_object('retention', span));
+    END IF;
+    RETURN (SELECT jsonb_build_object('retention', s.retention) FROM "holdfast".setting s);
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.set_default(options jsonb) IS 'Changes what holds for all queues that say nothing else, and answers it. Options: retention (such as "14 days": how long finished tasks and their attempts are kept; "default": 7 days), by, why.';
+
+CREATE FUNCTION holdfast.set_queue(name text, options jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    span interval := "holdfast".read_retention(options -> 'retention');
+    was interval;
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['retention', 'by', 'why']);
+    PERFORM "holdfast".pausable(name, '{"what": "queue"}');
+    IF options ? 'retention' THEN
+        PERFORM "holdfast".sweep_anew();
+        INSERT INTO "holdfast".queue (name) VALUES (set_queue.name) ON CONFLICT ON CONSTRAINT queue_pkey DO NOTHING;
+        SELECT q.retention INTO was FROM "holdfast".queue q WHERE q.name = set_queue.name FOR UPDATE;
+        UPDATE "holdfast".queue q SET retention = span WHERE q.name = set_queue.name;
+        INSERT INTO "holdfast".change (action, by, why, old, new)
+        VALUES ('set', coalesce(options ->> 'by', session_user), options ->> 'why',
+                jsonb_build_object('retention', was), jsonb_build_object('queue', name, 'retention', span));
+    END IF;
+    RETURN (SELECT jsonb_build_object('retention', q.retention) FROM "holdfast".queue q WHERE q.name = set_queue.name);
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.set_queue(name text, options jsonb) IS 'Changes settings of a queue, and answers those it has. Options: retention (such as "2 days": how long its finished tasks and their attempts are kept; "default": as all others), by, why.';
+
 CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL::uuid) RETURNS integer
     LANGUAGE plpgsql
     AS $$
@@ -1030,6 +1131,17 @@ END
 $$;
 
 COMMENT ON FUNCTION holdfast.stop_workers(worker uuid) IS 'Asks one worker, or all, to stop as SIGTERM does; answers how many were asked. All have stopped when: select count(*) from "holdfast".worker where stopped_at is null is 0.';
+
+CREATE FUNCTION holdfast.sweep_anew() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast' || ' history', 0));
+    UPDATE "holdfast".partition SET swept = NULL, sweeping = NULL, block = 0;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.sweep_anew() IS 'Internal: lets maintenance look through all days again.';
 
 CREATE FUNCTION holdfast.the_time(at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -1155,7 +1267,7 @@ COMMENT ON COLUMN holdfast.change.id IS 'UUID of version 7, ordered by time.';
 
 COMMENT ON COLUMN holdfast.change.task_id IS 'The task it was done to, if to one.';
 
-COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard, stop, pause or resume.';
+COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard, stop, pause, resume or set.';
 
 COMMENT ON COLUMN holdfast.change.by IS 'Who: as given, else the database role.';
 
@@ -1166,6 +1278,23 @@ COMMENT ON COLUMN holdfast.change.old IS 'The values before.';
 COMMENT ON COLUMN holdfast.change.new IS 'The values after.';
 
 COMMENT ON COLUMN holdfast.change.at IS 'When.';
+
+CREATE VIEW holdfast.history AS
+ SELECT (c.relname)::text AS name,
+    (p.relname)::text AS parent,
+    (((b.until AT TIME ZONE 'UTC'::text) - '1 day'::interval))::date AS day,
+    b.until,
+    i.inhdetachpending AS detaching,
+    pg_total_relation_size((c.oid)::regclass) AS bytes,
+    (((b.until AT TIME ZONE 'UTC'::text) + GREATEST(holdfast.longest_retention(), '2 days'::interval)) AT TIME ZONE 'UTC'::text) AS drop_after
+   FROM ((((pg_inherits i
+     JOIN pg_class p ON ((p.oid = i.inhparent)))
+     JOIN pg_class c ON ((c.oid = i.inhrelid)))
+     JOIN pg_namespace n ON ((n.oid = c.relnamespace)))
+     CROSS JOIN LATERAL ( SELECT ("substring"(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'::text))::timestamp with time zone AS "substring") b(until))
+  WHERE ((n.nspname = 'holdfast'::name) AND (p.relnamespace = n.oid) AND (c.relname ~ '^(archive|attempt)_p[0-9]{8}$'::text));
+
+COMMENT ON VIEW holdfast.history IS 'The partitions of archive and attempt: a table per UTC day each, until when it has rows, its size with indexes, whether it is being detached, and when it is dropped at the earliest.';
 
 CREATE TABLE holdfast.kind (
     name holdfast.kind_name NOT NULL,
@@ -1236,10 +1365,31 @@ CREATE VIEW holdfast.parked AS
 
 COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then do what to_resume says. parked_at is when the last attempt ended, as far as the log still knows.';
 
+CREATE TABLE holdfast.partition (
+    name text NOT NULL,
+    dropping_at timestamp with time zone,
+    swept interval,
+    sweeping interval,
+    block bigint DEFAULT 0 NOT NULL
+);
+
+COMMENT ON TABLE holdfast.partition IS 'What maintenance is doing to old partitions: which it is dropping, and how far it has deleted from which.';
+
+COMMENT ON COLUMN holdfast.partition.name IS 'The partition: archive_p or attempt_p, and the day.';
+
+COMMENT ON COLUMN holdfast.partition.dropping_at IS 'When maintenance chose it to be dropped: once it is detached, it is dropped too. Null if it is not to be.';
+
+COMMENT ON COLUMN holdfast.partition.swept IS 'Rows of queues with a retention up to this are deleted.';
+
+COMMENT ON COLUMN holdfast.partition.sweeping IS 'Rows of queues with a retention up to this are being deleted.';
+
+COMMENT ON COLUMN holdfast.partition.block IS 'They are deleted up to this block of the table.';
+
 CREATE TABLE holdfast.queue (
     name holdfast.queue_name NOT NULL,
     paused_at timestamp with time zone,
-    paused_by text
+    paused_by text,
+    retention interval
 );
 
 COMMENT ON TABLE holdfast.queue IS 'Settings of queues. A queue needs no row here: it exists by being named.';
@@ -1249,6 +1399,20 @@ COMMENT ON COLUMN holdfast.queue.name IS 'The name of the queue.';
 COMMENT ON COLUMN holdfast.queue.paused_at IS 'Since when none of its tasks is claimed; null unless paused.';
 
 COMMENT ON COLUMN holdfast.queue.paused_by IS 'Who paused it, and why.';
+
+COMMENT ON COLUMN holdfast.queue.retention IS 'How long its finished tasks and their attempts are kept; null: as for all. Changed by "holdfast".set_queue.';
+
+CREATE TABLE holdfast.setting (
+    one boolean DEFAULT true NOT NULL,
+    retention interval,
+    CONSTRAINT setting_one CHECK (one)
+);
+
+COMMENT ON TABLE holdfast.setting IS 'What holds for all queues that say nothing else: one row, or none. Changed by "holdfast".set_default.';
+
+COMMENT ON COLUMN holdfast.setting.one IS 'Always true: there is one row.';
+
+COMMENT ON COLUMN holdfast.setting.retention IS 'How long finished tasks and their attempts are kept; null: 7 days.';
 
 CREATE VIEW holdfast.tasks AS
  SELECT t.id,
@@ -1323,8 +1487,14 @@ ALTER TABLE ONLY holdfast.kind
 ALTER TABLE ONLY holdfast.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
 
+ALTER TABLE ONLY holdfast.partition
+    ADD CONSTRAINT partition_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY holdfast.queue
     ADD CONSTRAINT queue_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY holdfast.setting
+    ADD CONSTRAINT setting_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY holdfast.task
     ADD CONSTRAINT task_pkey PRIMARY KEY (id, queue);
@@ -1335,6 +1505,8 @@ ALTER TABLE ONLY holdfast.worker
 CREATE INDEX archive_id ON ONLY holdfast.archive USING btree (id);
 
 CREATE INDEX attempt_task ON ONLY holdfast.attempt USING btree (task_id, attempt);
+
+CREATE INDEX change_at ON holdfast.change USING btree (at);
 
 CREATE INDEX change_task ON holdfast.change USING btree (task_id);
 

@@ -50,6 +50,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "workers": ("operate:workers", "Show which workers are there, and what they do."),
         "pause": ("operate:pause", "Let no more tasks of a queue or kind begin."),
         "resume": ("operate:resume", "Take a pause back."),
+        "set": ("history:set_", "Change how long history is kept."),
+        "maintain": ("history:maintain", "Do the chores of workers once, by hand."),
     },
     "More": {
         "completion": ("completion:completion", "Print a script that completes commands in your shell."),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._model.duration import in_short
 from holdfast.cli.filters import amount, command_line, tasks_of
 from holdfast.cli.fitting import fitted_table
 from holdfast.cli.options import Setup, common_options, pass_setup
@@ -49,6 +50,7 @@ def queues(setup: Setup, /) -> None:
 def _queue_row(queue: "QueueInfo") -> list[Cell]:
     notes = ["paused"] if queue.paused_at else []
     notes += ["no worker"] if _is_deserted(queue) else []
+    notes += [f"kept {in_short(queue.retention)}"] if queue.retention is not None else []
     return [
         line(queue.name),
         amount(queue.due),

@@ -61,12 +61,17 @@ def show(setup: Setup, /, id: str, everything: bool) -> None:
     click.echo()
     _print_block(why)
     print_error(task.error)
-    if attempts:
+    forgotten = insights.forgotten(task, attempts)
+    if attempts or forgotten:
         _heading("Attempts")
+        if forgotten:
+            whose = "the first attempt is" if forgotten == 1 else f"the first {forgotten:,} attempts are"
+            click.echo(f"  ({whose} no longer in the log: history is not kept for ever)")
         shown = attempts if everything else attempts[-LAST:]
         if len(shown) < len(attempts):
             click.echo(f"  (the last {LAST} of {len(attempts):,}; --all shows all)")
-        print_attempts(shown, workers)
+        if shown:
+            print_attempts(shown, workers)
     if changes:
         _heading("Changes")
         for change in changes:

@@ -35,6 +35,7 @@ SILENT = 60.0
 @setting_option("poll", metavar="DURATION")
 @setting_option("reap", metavar="DURATION")
 @setting_option("grace", metavar="DURATION")
+@setting_option("retention", metavar="DURATION")
 @click.option("--name", default="", help="A label for people.  [default: host:pid]")
 @click.option("--drain", is_flag=True, help="Stop when nothing is due any more.")
 @setting_option("log_level", metavar="LEVEL", help="What it writes: debug, info, warning or error.")

@@ -1,8 +1,10 @@
 -- Takes the kernel away, tasks and history included. The schema itself and the list of migrations stay.
+DROP FUNCTION holdfast.longest_retention();
+DROP FUNCTION holdfast.retention(text);
 DROP FUNCTION holdfast.is_live(holdfast.worker);
 DROP FUNCTION holdfast.ensure_partitions(integer);
 DROP FUNCTION holdfast.ensure_partition(date);
-DROP TABLE holdfast.change, holdfast.queue, holdfast.kind, holdfast.worker, holdfast.attempt, holdfast.archive, holdfast.task;
+DROP TABLE holdfast.partition, holdfast.setting, holdfast.change, holdfast.queue, holdfast.kind, holdfast.worker, holdfast.attempt, holdfast.archive, holdfast.task;
 DROP DOMAIN holdfast.step_name, holdfast.kind_name, holdfast.queue_name;
 DROP FUNCTION holdfast.new_id();
 DROP FUNCTION holdfast.channel();

@@ -252,12 +252,23 @@ COMMENT ON COLUMN holdfast.kind.paused_by IS 'Who paused it, and why.';
 CREATE TABLE holdfast.queue (
     name      holdfast.queue_name PRIMARY KEY,
     paused_at timestamptz,
-    paused_by text
+    paused_by text,
+    retention interval
 );
 COMMENT ON TABLE holdfast.queue IS 'Settings of queues. A queue needs no row here: it exists by being named.';
 COMMENT ON COLUMN holdfast.queue.name IS 'The name of the queue.';
 COMMENT ON COLUMN holdfast.queue.paused_at IS 'Since when none of its tasks is claimed; null unless paused.';
 COMMENT ON COLUMN holdfast.queue.paused_by IS 'Who paused it, and why.';
+COMMENT ON COLUMN holdfast.queue.retention IS 'How long its finished tasks and their attempts are kept; null: as for all. Changed by holdfast.set_queue.';
+
+CREATE TABLE holdfast.setting (
+    one       boolean PRIMARY KEY DEFAULT true,
+    retention interval,
+    CONSTRAINT setting_one CHECK (one)
+);
+COMMENT ON TABLE holdfast.setting IS 'What holds for all queues that say nothing else: one row, or none. Changed by holdfast.set_default.';
+COMMENT ON COLUMN holdfast.setting.one IS 'Always true: there is one row.';
+COMMENT ON COLUMN holdfast.setting.retention IS 'How long finished tasks and their attempts are kept; null: 7 days.';
 
 CREATE TABLE holdfast.change (
     id      uuid PRIMARY KEY DEFAULT holdfast.new_id(),
@@ -270,10 +281,11 @@ CREATE TABLE holdfast.change (
     at      timestamptz NOT NULL DEFAULT holdfast.now()
 );
 CREATE INDEX change_task ON holdfast.change (task_id);
+CREATE INDEX change_at ON holdfast.change (at);
 COMMENT ON TABLE holdfast.change IS 'Every repair and operator action: who, when, why, the old and the new value.';
 COMMENT ON COLUMN holdfast.change.id IS 'UUID of version 7, ordered by time.';
 COMMENT ON COLUMN holdfast.change.task_id IS 'The task it was done to, if to one.';
-COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard, stop, pause or resume.';
+COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard, stop, pause, resume or set.';
 COMMENT ON COLUMN holdfast.change.by IS 'Who: as given, else the database role.';
 COMMENT ON COLUMN holdfast.change.why IS 'The reason given.';
 COMMENT ON COLUMN holdfast.change.old IS 'The values before.';
@@ -326,3 +338,30 @@ $$;
 COMMENT ON FUNCTION holdfast.ensure_partitions(integer) IS 'Makes the partitions from yesterday to some days ahead.';
 
 SELECT holdfast.ensure_partitions();
+
+CREATE TABLE holdfast.partition (
+    name        text PRIMARY KEY,
+    dropping_at timestamptz,
+    swept       interval,
+    sweeping    interval,
+    block       bigint NOT NULL DEFAULT 0
+);
+COMMENT ON TABLE holdfast.partition IS 'What maintenance is doing to old partitions: which it is dropping, and how far it has deleted from which.';
+COMMENT ON COLUMN holdfast.partition.name IS 'The partition: archive_p or attempt_p, and the day.';
+COMMENT ON COLUMN holdfast.partition.dropping_at IS 'When maintenance chose it to be dropped: once it is detached, it is dropped too. Null if it is not to be.';
+COMMENT ON COLUMN holdfast.partition.swept IS 'Rows of queues with a retention up to this are deleted.';
+COMMENT ON COLUMN holdfast.partition.sweeping IS 'Rows of queues with a retention up to this are being deleted.';
+COMMENT ON COLUMN holdfast.partition.block IS 'They are deleted up to this block of the table.';
+
+CREATE FUNCTION holdfast.retention(queue text DEFAULT NULL) RETURNS interval
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT coalesce((SELECT q.retention FROM holdfast.queue q WHERE q.name = $1),
+                    (SELECT s.retention FROM holdfast.setting s), interval '7 days')
+$$;
+COMMENT ON FUNCTION holdfast.retention(text) IS 'How long finished tasks of a queue and their attempts are kept at least; without a name, those of queues that say nothing else.';
+
+CREATE FUNCTION holdfast.longest_retention() RETURNS interval
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT greatest(holdfast.retention(), max(q.retention)) FROM holdfast.queue q $$;
+COMMENT ON FUNCTION holdfast.longest_retention() IS 'Internal: the longest retention of any queue: older days are dropped whole.';

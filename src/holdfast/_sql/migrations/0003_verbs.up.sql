@@ -1,4 +1,4 @@
--- The other public verbs: retry, cancel, discard, stop, pause, resume.
+-- The other public verbs: retry, cancel, discard, stop, pause, resume, set_queue, set_default.
 -- `holdfast.` stands for the schema's quoted name and :'schema' for its name as a literal.
 
 -- Looks the task up, locks it, and refuses clearly: HF404 no such task, HF409 not in such a state.
@@ -245,3 +245,89 @@ END
 $$;
 COMMENT ON FUNCTION holdfast.resume(text, jsonb) IS
     'Lets the tasks of a paused queue or kind be claimed again. Options: what (queue or kind, if the name is both), by, why.';
+
+-- Settings -------------------------------------------------------------------------------------------
+
+CREATE FUNCTION holdfast.read_retention(value jsonb) RETURNS interval
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    span interval;
+    said text := value #>> '{}';
+BEGIN
+    IF said IS NULL OR said = 'default' THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        span := said::interval;
+    EXCEPTION WHEN data_exception THEN
+        span := NULL;
+    END;
+    IF span IS NULL OR jsonb_typeof(value) <> 'string' THEN
+        RAISE EXCEPTION 'holdfast: retention must be a time span or "default", not %', left(value::text, 200)
+            USING ERRCODE = '22023', HINT = 'Write for example {"retention": "14 days"}.';
+    ELSIF span < interval '1 day' OR span > interval '100 years' THEN
+        RAISE EXCEPTION 'holdfast: a retention of % is not possible: it is 1 day to 100 years', said
+            USING ERRCODE = '22023', HINT = 'History is kept in partitions of a day.';
+    END IF;
+    RETURN span;
+END
+$$;
+COMMENT ON FUNCTION holdfast.read_retention(jsonb) IS 'Internal: a retention as people give it; null for "default".';
+
+-- What was deleted under the old settings tells nothing about the new ones. Whoever sweeps holds this lock.
+CREATE FUNCTION holdfast.sweep_anew() RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(:'schema' || ' history', 0));
+    UPDATE holdfast.partition SET swept = NULL, sweeping = NULL, block = 0;
+END
+$$;
+COMMENT ON FUNCTION holdfast.sweep_anew() IS 'Internal: lets maintenance look through all days again.';
+
+CREATE FUNCTION holdfast.set_queue(name text, options jsonb) RETURNS jsonb
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    span interval := holdfast.read_retention(options -> 'retention');
+    was interval;
+BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['retention', 'by', 'why']);
+    PERFORM holdfast.pausable(name, '{"what": "queue"}');
+    IF options ? 'retention' THEN
+        PERFORM holdfast.sweep_anew();
+        INSERT INTO holdfast.queue (name) VALUES (set_queue.name) ON CONFLICT ON CONSTRAINT queue_pkey DO NOTHING;
+        SELECT q.retention INTO was FROM holdfast.queue q WHERE q.name = set_queue.name FOR UPDATE;
+        UPDATE holdfast.queue q SET retention = span WHERE q.name = set_queue.name;
+        INSERT INTO holdfast.change (action, by, why, old, new)
+        VALUES ('set', coalesce(options ->> 'by', session_user), options ->> 'why',
+                jsonb_build_object('retention', was), jsonb_build_object('queue', name, 'retention', span));
+    END IF;
+    RETURN (SELECT jsonb_build_object('retention', q.retention) FROM holdfast.queue q WHERE q.name = set_queue.name);
+END
+$$;
+COMMENT ON FUNCTION holdfast.set_queue(text, jsonb) IS
+    'Changes settings of a queue, and answers those it has. Options: retention (such as "2 days": how long its finished tasks and their attempts are kept; "default": as all others), by, why.';
+
+CREATE FUNCTION holdfast.set_default(options jsonb) RETURNS jsonb
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    span interval := holdfast.read_retention(options -> 'retention');
+    was interval;
+BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['retention', 'by', 'why']);
+    IF options ? 'retention' THEN
+        PERFORM holdfast.sweep_anew();
+        SELECT s.retention INTO was FROM holdfast.setting s;
+        INSERT INTO holdfast.setting (retention) VALUES (span) ON CONFLICT (one) DO UPDATE SET retention = excluded.retention;
+        INSERT INTO holdfast.change (action, by, why, old, new)
+        VALUES ('set', coalesce(options ->> 'by', session_user), options ->> 'why',
+                jsonb_build_object('retention', was), jsonb_build_object('retention', span));
+    END IF;
+    RETURN (SELECT jsonb_build_object('retention', s.retention) FROM holdfast.setting s);
+END
+$$;
+COMMENT ON FUNCTION holdfast.set_default(jsonb) IS
+    'Changes what holds for all queues that say nothing else, and answers it. Options: retention (such as "14 days": how long finished tasks and their attempts are kept; "default": 7 days), by, why.';

@@ -1,5 +1,6 @@
 -- Takes the views and the explanations away.
 DROP FUNCTION holdfast.explain(uuid);
+DROP FUNCTION holdfast.forgotten_attempts(uuid, integer);
 DROP FUNCTION holdfast.explain_ended(holdfast.archive);
 DROP FUNCTION holdfast.explain_parked(holdfast.task);
 DROP FUNCTION holdfast.explain_running(holdfast.task);
@@ -9,4 +10,4 @@ DROP FUNCTION holdfast.how_many(bigint, text, bigint);
 DROP FUNCTION holdfast.how_long(interval);
 DROP FUNCTION holdfast.the_time(timestamptz);
 DROP FUNCTION holdfast.one_line(text, integer);
-DROP VIEW holdfast.parked, holdfast.attempts, holdfast.tasks;
+DROP VIEW holdfast.history, holdfast.parked, holdfast.attempts, holdfast.tasks;

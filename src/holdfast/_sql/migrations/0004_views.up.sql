@@ -50,6 +50,22 @@ CREATE VIEW holdfast.parked AS
     FROM holdfast.task t WHERE t.state = 'parked';
 COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then do what to_resume says. parked_at is when the last attempt ended, as far as the log still knows.';
 
+CREATE VIEW holdfast.history AS
+    SELECT c.relname::text AS name, p.relname::text AS parent, (b.until AT TIME ZONE 'UTC' - interval '1 day')::date AS day,
+           b.until, i.inhdetachpending AS detaching, pg_catalog.pg_total_relation_size(c.oid) AS bytes,
+           -- Whatever the settings say, two days are kept: somebody's clock may be wrong.
+           (b.until AT TIME ZONE 'UTC' + greatest(holdfast.longest_retention(), interval '2 days')) AT TIME ZONE 'UTC' AS drop_after
+    FROM pg_catalog.pg_inherits i
+    JOIN pg_catalog.pg_class p ON p.oid = i.inhparent
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL (
+        SELECT substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO \(''([^'']+)''\)')::timestamptz
+    ) AS b(until)
+    WHERE n.nspname = :'schema' AND p.relnamespace = n.oid AND c.relname ~ '^(archive|attempt)_p[0-9]{8}$';
+COMMENT ON VIEW holdfast.history IS
+    'The partitions of archive and attempt: a table per UTC day each, until when it has rows, its size with indexes, whether it is being detached, and when it is dropped at the earliest.';
+
 -- Why it is not running ------------------------------------------------------------------------------
 
 CREATE FUNCTION holdfast.one_line(value text, most integer DEFAULT 200) RETURNS text
@@ -236,19 +252,30 @@ AS $$
 $$;
 COMMENT ON FUNCTION holdfast.explain_ended(holdfast.archive) IS 'Internal: how a task ended.';
 
+CREATE FUNCTION holdfast.forgotten_attempts(id uuid, ended integer) RETURNS integer
+LANGUAGE sql STABLE
+AS $$ SELECT coalesce(min(l.attempt) - 1, ended) FROM holdfast.attempt l WHERE l.task_id = id $$;
+COMMENT ON FUNCTION holdfast.forgotten_attempts(uuid, integer) IS 'Internal: how many of the first attempts of a task are no longer in the log, of those that have ended and left their record there.';
+
 CREATE FUNCTION holdfast.explain(id uuid) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     t holdfast.task;
     a holdfast.archive;
+    forgotten integer;
 BEGIN
     SELECT * INTO t FROM holdfast.task l WHERE l.id = explain.id;
     IF FOUND THEN
+        forgotten := holdfast.forgotten_attempts(id, t.attempt - (t.state = 'running')::integer);
         RETURN CASE t.state WHEN 'ready' THEN holdfast.explain_ready(t)
                             WHEN 'running' THEN holdfast.explain_running(t)
                             WHEN 'parked' THEN holdfast.explain_parked(t)
-                            ELSE 'It waits for an event or for other tasks' END || '.';
+                            ELSE 'It waits for an event or for other tasks' END || '.'
+            || CASE WHEN forgotten > 0 THEN format(' Its first %s no longer in the log: history is kept for %s.',
+                                                   CASE forgotten WHEN 1 THEN 'attempt is' ELSE forgotten || ' attempts are' END,
+                                                   holdfast.how_long(holdfast.retention(t.queue)))
+                    ELSE '' END;
     END IF;
     SELECT * INTO a FROM holdfast.archive e WHERE e.id = explain.id LIMIT 1;
     IF FOUND THEN

@@ -1,0 +1,97 @@
+"""Chores on the history: days are made ahead and dropped whole; queues that keep less are deleted from in slices.
+
+Nothing here may hold anybody up. A day is detached concurrently, then dropped; whoever reads it is waited for, but not
+long, and the next pass tries again. Several workers may do this at once: each statement bears being overtaken.
+"""
+
+import logging
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import date
+
+from holdfast._db.connection import Link, gave_way
+from holdfast._sql import history
+from holdfast._sql.queries import Queries
+
+log = logging.getLogger("holdfast.worker")
+
+LOCK_TIMEOUT = "200ms"
+DETACH_WITHIN = 2.0
+"""Seconds that a detachment may wait for those who use the table; they and all others go on meanwhile."""
+PARTITIONS = 20
+"""Partitions that a pass drops at most."""
+SLICE = 256
+"""Blocks of a partition, 2 MB, that one statement deletes from."""
+SLICES = 50
+"""Slices of a pass."""
+ROWS = 1000
+"""Rows that a statement deletes from a small table."""
+
+
+@dataclass(slots=True)
+class Done:
+    """What a chore did, in words, and whether there is more to be done soon."""
+
+    what: list[str] = field(default_factory=list)
+    more: bool = False
+
+
+async def make_partitions(link: Link, queries: Queries) -> Done:
+    """Partitions for the coming days."""
+    await link.transact([queries.ensure_partitions()], lock_timeout=LOCK_TIMEOUT)
+    return Done()
+
+
+async def drop_old_days(link: Link, queries: Queries) -> Done:
+    """Days that are older than the longest retention."""
+    await link.transact(history.mark(queries), lock_timeout=LOCK_TIMEOUT)
+    found = await link.run(history.to_drop(queries, PARTITIONS + 1))
+    dropped: dict[date, int] = defaultdict(int)
+    for partition in found[:PARTITIONS]:
+        try:
+            if partition.attached:
+                await link.outside(history.detach(queries, partition), within=DETACH_WITHIN)
+            size = await link.follow(history.drop(queries, partition), lock_timeout=LOCK_TIMEOUT)
+        except Exception as error:
+            if not gave_way(error):
+                raise
+            log.debug("%s is in use, and dropped later: %s", partition.name, error)
+        else:
+            if size is not None:
+                dropped[partition.day] += size
+    what = [f"dropped the history of {day} ({in_bytes(size)})" for day, size in sorted(dropped.items())]
+    return Done(what, more=bool(dropped) and len(found) > PARTITIONS)
+
+
+async def sweep_queues(link: Link, queries: Queries) -> Done:
+    """Rows of queues with a shorter retention, from the days that others still keep."""
+    deleted: dict[str, int] = defaultdict(int)
+    swept = None
+    for _ in range(SLICES):
+        swept = await link.follow(history.sweep(queries, SLICE), lock_timeout=LOCK_TIMEOUT)
+        if swept is None:
+            break
+        deleted[swept.name] += swept.rows
+    what = [f"deleted {rows:,} rows from {name}" for name, rows in deleted.items() if rows]
+    return Done(what, more=swept is not None)
+
+
+async def forget_workers(link: Link, queries: Queries) -> Done:
+    """Workers that stopped longer ago than history is kept."""
+    count = await link.run(history.forget_workers(queries, ROWS))
+    return Done([f"forgot {count:,} stopped workers"] if count else [], more=count >= ROWS)
+
+
+async def forget_changes(link: Link, queries: Queries) -> Done:
+    """What people did long ago."""
+    count = await link.run(history.forget_changes(queries, ROWS))
+    return Done([f"forgot {count:,} old changes"] if count else [], more=count >= ROWS)
+
+
+def in_bytes(size: float) -> str:
+    """A size as people say it: 1.2 GB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1024:
+            return f"{size:.1f} {unit}" if unit == "GB" else f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TB"

@@ -1,0 +1,117 @@
+"""Maintenance: small chores that keep the tables small, done by every worker now and then.
+
+Each chore does a bounded piece of work and bears being done by several workers at once. What fails is logged, tried
+again at the next pass, and keeps neither the other chores nor the worker from going on.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeAlias
+
+from holdfast._db.connection import Link, explained, is_passing
+from holdfast._engine.history import (
+    LOCK_TIMEOUT,
+    Done,
+    drop_old_days,
+    forget_changes,
+    forget_workers,
+    make_partitions,
+    sweep_queues,
+)
+from holdfast._model.duration import in_short
+from holdfast._sql import history
+from holdfast._sql.queries import Queries
+
+log = logging.getLogger("holdfast.worker")
+
+Chore: TypeAlias = Callable[[Link, Queries], Awaitable[Done]]
+
+CHORES: dict[str, Chore] = {
+    "making partitions": make_partitions,
+    "dropping old history": drop_old_days,
+    "deleting what queues no longer keep": sweep_queues,
+    "forgetting stopped workers": forget_workers,
+    "forgetting old changes": forget_changes,
+}
+"""All chores, in their order, by what they do."""
+
+FIRST = 10.0
+EVERY = 600.0
+SOON = 5.0
+"""Seconds, more or less, until the first pass, between passes, and until the next when one has left something."""
+
+
+class Maintenance:
+    """Does the chores of one schema, with a connection that is closed in between.
+
+    `retention`, in seconds, is what this worker was told: it counts if nobody has told the database.
+    """
+
+    def __init__(self, link: Link, queries: Queries, *, retention: float | None = None, by: str = "") -> None:
+        self._link = link
+        self._queries = queries
+        self._retention = None if retention is None else timedelta(seconds=retention)
+        self._by = by
+        self._failing: set[str] = set()
+        self.first = FIRST
+        self.every = EVERY
+        self.soon = SOON
+
+    async def run(self) -> None:
+        """Does the chores for ever. Workers that were started together do not do them together."""
+        pause = self.first
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+            done, failures = await self.once()
+            for each in done.what:
+                log.info("%s", each)
+            for chore, error in failures.items():
+                self._tell(chore, error)
+            self._failing = set(failures)
+            pause = self.soon if done.more else self.every
+
+    async def once(self) -> tuple[Done, dict[str, Exception]]:
+        """One pass: what was done, and what failed."""
+        whole, failures = Done(), dict[str, Exception]()
+        try:
+            await self._propose()
+            for name, chore in CHORES.items():
+                try:
+                    done = await chore(self._link, self._queries)
+                except Exception as error:
+                    failures[name] = error
+                else:
+                    whole.what += done.what
+                    whole.more |= done.more
+        except Exception as error:
+            # Nothing is deleted before it is known for how long it is kept.
+            failures["saying the retention"] = error
+        finally:
+            await self._link.close()
+        return whole, failures
+
+    async def _propose(self) -> None:
+        if self._retention is None:
+            return
+        plan = history.propose(self._queries, self._retention, self._by)
+        holds = await self._link.follow(plan, lock_timeout=LOCK_TIMEOUT)
+        if holds != self._retention:
+            log.warning(
+                "the retention in the database is %s: this worker's setting of %s changes nothing. "
+                "To change it: holdfast set --retention %s",
+                in_short(holds),
+                in_short(self._retention),
+                in_short(self._retention),
+            )
+        self._retention = None
+
+    def _tell(self, chore: str, error: Exception) -> None:
+        known = chore in self._failing
+        if is_passing(error):
+            log.log(logging.DEBUG if known else logging.WARNING, "%s is interrupted: %s", chore, error)
+        elif not known:
+            said = explained(error, self._queries.schema) or error
+            log.error("%s fails: %s", chore, said, exc_info=None if said is not error else error)
