@@ -16,7 +16,7 @@ from uuid import UUID
 from typing_extensions import Unpack
 
 from holdfast import insights
-from holdfast._db.callers import run_on
+from holdfast._db.callers import can_copy, run_on
 from holdfast._db.config import Database, check_schema, resolve, setting, worker_options
 from holdfast._db.connection import as_uuid
 from holdfast._db.pool import Pool
@@ -173,7 +173,7 @@ class App(Tasks):
     ) -> list[Ref[Any]]:
         """Enqueues many tasks at once, all or none; `Entry(what, …)` gives one of them options of its own."""
         requests = requests_of(what, options)
-        plan = plans.enqueue_many(self._queries, requests)
+        plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:
             answers, _ = await self._pool.together(plan, lambda made: [*map(self._queries.notify_if_idle, made[1])])
         else:
@@ -192,7 +192,7 @@ class App(Tasks):
         task = (await plans.drive(plans.new_tasks(self._queries, [request]), self._run))[0]
         wake = self._queries.notify_if_idle(task.queue)
         try:
-            if task.key is None and await self._pool.enqueue(task):
+            if not task.keyed and await self._pool.enqueue(task):
                 return plans.Enqueued(task.id, task.kind, True)
             plan = plans.enqueue(self._queries, task, request.on_conflict)
             return await plans.drive(plan, partial(self._pool.run, then=wake))

@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 
 from holdfast import insights
 from holdfast._db.background import Background
-from holdfast._db.callers import run_on_sync
+from holdfast._db.callers import can_copy, run_on_sync
 from holdfast._db.config import Database
 from holdfast._db.connection import as_uuid
 from holdfast._db.pool import SyncPool
@@ -102,7 +102,7 @@ class SyncApp:
     ) -> list[SyncRef[Any]]:
         """As `App.enqueue_many`, blocking."""
         requests = requests_of(what, options)
-        plan = plans.enqueue_many(self._queries, requests)
+        plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:
             answers, _ = self._connections.together(plan, lambda made: [*map(self._queries.notify_if_idle, made[1])])
         else:

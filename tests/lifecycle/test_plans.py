@@ -11,8 +11,8 @@ from holdfast._sql.query import Query, Statement, statements
 from .support import BEGINNING, KNOWN, LEASE, Db, all_statements
 
 ROWS = 200_000
-NO_DATA = {"migration_table", "detach_partition", "finalize_partition", "drop_partition"}
-"""A script, and statements that change tables."""
+NO_DATA = {"migration_table", "detach_partition", "finalize_partition", "drop_partition", "copy_tasks"}
+"""A script, statements that change tables, and a COPY."""
 
 FILL = """
     INSERT INTO holdfast.task (id, kind, step, priority, run_at)

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from psycopg import AsyncRawCursor, RawCursor
+from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 
+from holdfast._db.connection import run, run_sync
 from holdfast._db.portable import Portable
 from holdfast._sql.query import Query
 from holdfast.errors import ConfigError
@@ -57,20 +59,35 @@ def lacks_partition(error: BaseException) -> bool:
     return False
 
 
+def can_copy(conn: object) -> bool:
+    """Whether a COPY can be run here: on a connection of psycopg, outside of its pipelines."""
+    known = _recognised(conn, _ASYNC) or _recognised(conn, _BLOCKING)
+    if known is None or known.run not in (_psycopg_async, _psycopg):
+        return False
+    psycopg_conn: Any = conn
+    return bool(psycopg_conn.pgconn.pipeline_status == PipelineStatus.OFF)
+
+
 # Drivers --------------------------------------------------------------------------------------------
 
 
 async def _psycopg_async(conn: Any, query: Portable[T]) -> T:
     # Cursors of our own kind, whatever factories the connection has.
     cursor = AsyncRawCursor(conn, row_factory=tuple_row)
+    if query.query.data is not None:
+        return await run(conn, query.query)
     await cursor.execute(query.numbered.encode(), query.values)
-    return query.read(_columns(cursor), await cursor.fetchall() if cursor.description else [])
+    found = await cursor.fetchall()  # first: in a pipeline of the caller, the columns are not known before
+    return query.read(_columns(cursor), found)
 
 
 def _psycopg(conn: Any, query: Portable[T]) -> T:
     cursor = RawCursor(conn, row_factory=tuple_row)
+    if query.query.data is not None:
+        return run_sync(conn, query.query)
     cursor.execute(query.numbered.encode(), query.values)
-    return query.read(_columns(cursor), cursor.fetchall() if cursor.description else [])
+    found = cursor.fetchall()
+    return query.read(_columns(cursor), found)
 
 
 def _psycopg2(conn: Any, query: Portable[T]) -> T:

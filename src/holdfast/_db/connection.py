@@ -11,7 +11,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,12 +20,14 @@ from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor, postgres
-from psycopg.abc import Buffer
+from psycopg.abc import Buffer, PQGen
 from psycopg.adapt import AdaptersMap, Dumper, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format, TransactionStatus
+from psycopg.pq.abc import PGconn
 from psycopg.rows import tuple_row
 from psycopg.types.datetime import TimestamptzBinaryLoader
+from psycopg.waiting import Wait
 
 from holdfast._db.config import redact
 from holdfast._sql.plans import Plan, drive
@@ -154,9 +156,31 @@ def connect_sync(url: str, name: str = "holdfast") -> Connection[Any]:
     return connection
 
 
-async def run(connection: AsyncConnection[Any], query: Query[T], *, adapted: bool = False) -> T:
-    """Runs a query on an asynchronous connection; `adapted`: on one that is not of our making."""
+def _nothing() -> None: ...
+
+
+def _flush(pgconn: PGconn) -> PQGen[None]:
+    """Waits until all is sent: else the driver would gather the whole of a COPY in memory."""
+    while pgconn.flush():
+        yield Wait.W
+
+
+async def run(
+    connection: AsyncConnection[Any], query: Query[T], *, adapted: bool = False, going_on: Callable[[], None] = _nothing
+) -> T:
+    """Runs a query on an asynchronous connection; `adapted`: on one that is not of our making.
+
+    `going_on` is called before, and now and then while much is sent.
+    """
+    going_on()
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+    if query.data is not None:
+        async with cursor.copy(query.statement.text.encode()) as copy:
+            for piece in query.data:
+                await copy.write(piece)
+                await connection.wait(_flush(connection.pgconn))
+                going_on()
+        return query.read([])
     if adapted:
         _adapt(cursor)
     await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
@@ -166,6 +190,12 @@ async def run(connection: AsyncConnection[Any], query: Query[T], *, adapted: boo
 def run_sync(connection: Connection[Any], query: Query[T], *, adapted: bool = False) -> T:
     """Runs a query on a blocking connection; `adapted`: on one that is not of our making."""
     cursor = RawCursor(connection, row_factory=tuple_row)
+    if query.data is not None:
+        with cursor.copy(query.statement.text.encode()) as copy:
+            for piece in query.data:
+                copy.write(piece)
+                connection.wait(_flush(connection.pgconn))
+        return query.read([])
     if adapted:
         _adapt(cursor)
     cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
@@ -299,6 +329,8 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
                 f"schema {schema!r} is missing in this database, or older than the code ({text}). "
                 f"Run: {migrate_command(schema)}"
             )
+        case "23505" if error.diag.constraint_name == "task_pkey":
+            return EnqueueRefused(f"there is already a task with one of these ids. {error.diag.message_detail}")
         case state if state is not None and state.startswith(_DATA):
             return HoldfastError(f"the database refused this: {text}{hint}")
         case "42501":

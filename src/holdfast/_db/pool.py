@@ -88,12 +88,17 @@ class Pool:
                 return await _run_then(connection, query, then)
 
     async def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]]) -> T:
-        """Follows a plan in one transaction; after its commit, the queries that its answer asks for."""
+        """Follows a plan in one transaction; after its commit, the queries that its answer asks for.
+
+        It may take as long as it likes, while it goes on.
+        """
         with explaining(self._schema):
             pool = self._pool or await self._open()
             async with pool.connection(CALL_TIMEOUT) as connection:
-                async with asyncio.timeout(CALL_TIMEOUT), connection.transaction():
-                    answer = await drive(plan, partial(run, connection))
+                async with asyncio.timeout(CALL_TIMEOUT) as limit, connection.transaction():
+                    going_on = partial(_extend, limit)
+                    answer = await drive(plan, partial(run, connection, going_on=going_on))
+                    going_on()
                 for query in then(answer):
                     await _hint(connection, query)
                 return answer
@@ -140,6 +145,10 @@ class Pool:
                 await pool.open()
                 self._pool = pool
             return self._pool
+
+
+def _extend(limit: asyncio.Timeout) -> None:
+    limit.reschedule(asyncio.get_running_loop().time() + CALL_TIMEOUT)
 
 
 async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Query[Any]) -> T:

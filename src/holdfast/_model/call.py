@@ -3,7 +3,6 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, overload
 from uuid import UUID
 
@@ -37,8 +36,7 @@ class Enqueuer(Protocol):
     async def enqueue(self, what: Any, /, *, conn: object = None, **options: Any) -> Ref[Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedCall:
+class PreparedCall(msgspec.Struct, frozen=True, gc=False):
     """All that an enqueue writes about a task's first step, and how to read its result.
 
     Queue and priority are None if the code is not here: then they are what the workers declared.

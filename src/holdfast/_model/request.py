@@ -1,11 +1,12 @@
 """An enqueue as asked for, checked: what is wrong is refused here, before anything is written."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Literal
 from uuid import UUID
+
+import msgspec
 
 from holdfast._model.call import Call, Entry, call_of, step_of_class
 from holdfast._model.codec import encode
@@ -21,8 +22,7 @@ MAX_HEADERS = 64 * 1024
 _LATER_VERSION = ("deadline", "unique", "unique_for")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, gc=False):
     """A task to be enqueued. Queue and priority are None if only the database knows them."""
 
     id: UUID

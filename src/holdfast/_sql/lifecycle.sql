@@ -30,6 +30,14 @@ ORDER BY n.key COLLATE "C", n.id
 ON CONFLICT DO NOTHING
 RETURNING id
 
+-- copy_tasks --
+-- Many new tasks without keys, of any queues. A COPY takes no expressions: their times count from clock, read just before.
+COPY holdfast.task (id, queue, kind, step, priority, run_at, created_at, deadline, args, headers) FROM STDIN WITH (ENCODING 'UTF8')
+
+-- clock --
+-- What time it is: microseconds since 1970, as a text that every driver reads alike.
+SELECT (extract(epoch FROM holdfast.now()) * 1000000)::bigint::text
+
 -- declared --
 -- Where tasks of a kind go unless the enqueue says otherwise, for producers without the code.
 SELECT queue, priority, first FROM holdfast.kind WHERE name = :kind::text

@@ -5,14 +5,16 @@ So nothing here is written twice for sync and async.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from holdfast._model.request import Request
 from holdfast._model.step import MAIN
 from holdfast._sql.queries import Declared, NewTask, Queries
 from holdfast._sql.query import Query
+from holdfast._sql.rows import pieces
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 T = TypeVar("T")
@@ -24,10 +26,11 @@ Child: TypeAlias = tuple[NewTask, OnConflict]
 KEY_TRIES = 20
 MANY = 5000
 """How many tasks one statement enqueues."""
+COPIED = 200
+"""From how many on it is a COPY."""
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """What came of an enqueue. `created` is False if an unfinished task holds the key: then `id` is that one's."""
 
     id: UUID
@@ -151,28 +154,42 @@ def _enqueue_children(queries: Queries, children: Sequence[Child]) -> Plan[None]
                     yield from enqueue(queries, task, on_conflict)
 
 
-def enqueue_many(queries: Queries, requests: Sequence[Request]) -> Plan[tuple[list[Enqueued], set[str]]]:
-    """Many tasks, a statement per queue and part; those whose key is taken are looked after one by one.
+def enqueue_many(
+    queries: Queries, requests: Sequence[Request], *, copy: bool = False
+) -> Plan[tuple[list[Enqueued], set[str]]]:
+    """Many tasks; those whose key is taken are looked after one by one. `copy`: this connection can COPY.
 
     Answers with the queues as well: somebody must be told of each.
     """
     on_conflict = one_conflict_rule([r.on_conflict for r in requests if r.key is not None])
     tasks = yield from new_tasks(queries, requests)
-    by_queue: dict[str, list[NewTask]] = {}
-    for task in tasks:
-        by_queue.setdefault(task.queue, []).append(task)
-    created: set[UUID] = set()
-    # In one order, so that two callers with the same keys never wait for each other.
-    for queue, group in sorted(by_queue.items()):
-        for start in range(0, len(group), MANY):
-            created |= yield queries.enqueue_many(queue, group[start : start + MANY])
+    created = yield from _write(queries, tasks, copy=copy)
     answers: list[Enqueued] = []
     for task in tasks:
         if task.id in created:
             answers.append(Enqueued(task.id, task.kind, True))
         else:
             answers.append((yield from enqueue(queries, task, on_conflict)))
-    return answers, set(by_queue)
+    return answers, {task.queue for task in tasks}
+
+
+def _write(queries: Queries, tasks: Sequence[NewTask], *, copy: bool) -> Plan[set[UUID]]:
+    """Writes those whose key is free, a statement per queue and part, or a COPY if there are many without a key."""
+    created: set[UUID] = set()
+    plain = [task for task in tasks if not task.keyed] if copy else []
+    if len(plain) >= COPIED:
+        now = yield queries.clock()
+        yield queries.copy_tasks(pieces(plain, now))
+        created = {task.id for task in plain}
+        tasks = [task for task in tasks if task.keyed]
+    by_queue: dict[str, list[NewTask]] = {}
+    for task in tasks:
+        by_queue.setdefault(task.queue, []).append(task)
+    # In one order, so that two callers with the same keys never wait for each other.
+    for queue, group in sorted(by_queue.items()):
+        for start in range(0, len(group), MANY):
+            created |= yield queries.enqueue_many(queue, group[start : start + MANY])
+    return created
 
 
 def one_conflict_rule(rules: Sequence[OnConflict]) -> OnConflict:

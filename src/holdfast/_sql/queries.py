@@ -1,11 +1,12 @@
 """Every statement as a typed value: `Queries(schema).claim(…)` is a `Query[list[Claimed]]`, not yet sent."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from holdfast._sql.query import Query, Row, Statement, statements
 
@@ -96,8 +97,7 @@ class Holder(NamedTuple):
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class NewTask:
+class NewTask(msgspec.Struct, frozen=True, gc=False):
     """A task to be enqueued, everything encoded and checked."""
 
     id: UUID
@@ -111,6 +111,11 @@ class NewTask:
     deadline: timedelta | datetime | None = None
     key: str | None = None
     headers: bytes | None = None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it has a key."""
+        return self.key is not None
 
     @property
     def expires_at(self) -> datetime | None:
@@ -177,6 +182,12 @@ class Queries:
             keys=[t.key for t in tasks],
             headers=[_text(t.headers) for t in tasks],
         )
+
+    def copy_tasks(self, rows: Iterable[bytes]) -> Query[None]:
+        return Query(self._statements["copy_tasks"], (), _nothing, rows)
+
+    def clock(self) -> Query[datetime]:
+        return self._query("clock", _microseconds)
 
     def declared(self, kind: str) -> Query[Declared | None]:
         return self._query("declared", _maybe(Declared), kind=kind)
@@ -460,6 +471,10 @@ def _with_children(name: str, children: bytes | None) -> str:
 
 def _array(ids: Ids) -> str:
     return ids if isinstance(ids, str) else "{" + ",".join(map(str, ids)) + "}"
+
+
+def _microseconds(rows: Sequence[Row]) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(rows[0][0]))
 
 
 def _nothing(rows: Sequence[Row]) -> None:

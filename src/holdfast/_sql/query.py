@@ -6,7 +6,7 @@ both take. Nothing here knows a driver: running a query is the business of `hold
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -48,11 +48,12 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T_co]):
-    """A statement with its parameters and the way to read its rows."""
+    """A statement with its parameters and the way to read its rows; for a COPY, with what it is to copy."""
 
     statement: Statement
     parameters: tuple[object, ...]
     read: Callable[[Sequence[Row]], T_co]
+    data: Iterable[bytes] | None = None
 
 
 def quote(identifier: str) -> str:

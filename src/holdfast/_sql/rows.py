@@ -1,0 +1,48 @@
+"""New tasks as the rows of a COPY, in its text format.
+
+A COPY takes no expressions, so times are worked out here, from the database's clock as it was read in the same
+transaction right before: `delay` and `deadline` count from then, and tasks of one COPY have one `created_at`.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from holdfast._sql.queries import NewTask
+from holdfast.errors import EnqueueRefused
+
+AT_ONCE = 1000
+"""Rows in one piece of what is sent."""
+NULL = "\\N"
+
+
+def pieces(tasks: Sequence[NewTask], now: datetime) -> Iterator[bytes]:
+    """The rows in pieces, in UTF-8: id, queue, kind, step, priority, run_at, created_at, deadline, args, headers."""
+    alike: dict[tuple[object, ...], str] = {}
+    for start in range(0, len(tasks), AT_ONCE):
+        rows: list[str] = []
+        for task in tasks[start : start + AT_ONCE]:
+            what = (task.queue, task.kind, task.step, task.priority, task.delay, task.at, task.deadline)
+            middle = alike.get(what)
+            if middle is None:
+                middle = alike[what] = _middle(task, now)
+            headers = NULL if task.headers is None else _escaped(task.headers)
+            rows.append(f"{task.id.hex}\t{middle}\t{_escaped(task.args)}\t{headers}\n")
+        yield "".join(rows).encode()
+
+
+def _middle(task: NewTask, now: datetime) -> str:
+    run_at = _time(now, task.delay if task.at is None else task.at)
+    deadline = NULL if task.deadline is None else _time(now, task.deadline)
+    return "\t".join((task.queue, task.kind, task.step, str(task.priority), run_at, _time(now, now), deadline))
+
+
+def _time(now: datetime, when: datetime | timedelta) -> str:
+    try:
+        time = when if isinstance(when, datetime) else now + when
+    except OverflowError:
+        raise EnqueueRefused(f"no task can wait for {when}") from None
+    return time.astimezone(UTC).isoformat()
+
+
+def _escaped(json: bytes) -> str:
+    return json.decode().replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
