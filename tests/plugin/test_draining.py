@@ -264,6 +264,17 @@ async def test_inline_a_step_may_enqueue_and_wait(holdfast: Harness) -> None:
         assert await (await outer_sync.enqueue()).result() == 5
 
 
+async def test_inline_what_a_step_enqueues_fails_for_itself(holdfast: Harness) -> None:
+    @holdfast.app.task
+    async def outer() -> str:
+        await broken.enqueue("x")
+        return "fine"
+
+    with holdfast.inline(), pytest.raises(KeyError, match="x"):
+        await outer.enqueue()
+    assert holdfast.sql("SELECT state, result::text FROM holdfast.archive") == [("done", '"fine"')]
+
+
 async def test_inline_in_a_callers_transaction_waits_for_the_next_drain(holdfast: Harness) -> None:
     with holdfast.inline():
         async with await psycopg.AsyncConnection.connect(holdfast.url) as conn:

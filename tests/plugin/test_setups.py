@@ -26,6 +26,8 @@ app = App("postgresql://nobody@nowhere.invalid/shop"{options})
 async def add(a: int, b: int) -> int:
     return a + b
 
+pools = []
+
 @pytest.fixture
 def holdfast_tasks():
     return app
@@ -37,9 +39,11 @@ async def test_async(holdfast):
     ref = await add.enqueue(1, 2)
     await holdfast.drain()
     assert await ref.result() == 3
+    pools.append(app._pool._pool)
 """
 SYNC = """
 def test_sync(holdfast):
+    assert [pool.closed for pool in pools] == [True], "connections of the test before"
     ref = app.sync.enqueue(add.bind(1, 2))
     holdfast.drain_sync()
     assert ref.result() == 3

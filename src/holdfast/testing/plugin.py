@@ -65,18 +65,20 @@ def _loop(request: pytest.FixtureRequest) -> str | None:
     return "_holdfast_anyio" if by_anyio else "_holdfast_asyncio"
 
 
-async def _on_the_loop() -> AsyncIterator[None]:
-    yield
-
-
 def _asyncio_fixture(function: Any) -> Any:
     """pytest-asyncio in its strict mode, which is its default, looks after its own fixtures only."""
     try:
         from pytest_asyncio import fixture
     except ImportError:
-        return pytest.fixture(function, name="_holdfast_asyncio")
-    return fixture(function, name="_holdfast_asyncio")
+        return pytest.fixture(function)
+    return fixture(function)
 
 
-_holdfast_asyncio = _asyncio_fixture(_on_the_loop)
-_holdfast_anyio = pytest.fixture(_on_the_loop, name="_holdfast_anyio")
+@_asyncio_fixture
+async def _holdfast_asyncio() -> AsyncIterator[None]:
+    yield
+
+
+@pytest.fixture
+async def _holdfast_anyio() -> AsyncIterator[None]:  # not the same function: pytest-asyncio marks its own
+    yield
