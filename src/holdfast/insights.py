@@ -83,7 +83,9 @@ class WorkerInfo:
     pid: int
     version: str
     queues: list[str]
+    limits: Mapping[str, int]
     steps: list[str]
+    only: list[str]
     slots: int
     idle: bool
     stuck: int
@@ -158,7 +160,7 @@ def changes(queries: Queries, id: UUID) -> Query[list[ChangeInfo]]:
 def workers(queries: Queries, *, limit: int = 100) -> Query[list[WorkerInfo]]:
     """Workers, the newest first."""
     query = queries.read("workers", limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: [WorkerInfo(*row) for row in rows])
+    return Query(query.statement, query.parameters, lambda rows: [_worker(row) for row in rows])
 
 
 def explain(queries: Queries, id: UUID) -> Query[str]:
@@ -330,6 +332,11 @@ def _attempt(row: Row) -> AttemptInfo:
 def _change(row: Row) -> ChangeInfo:
     action, by, why, old, new, at = row
     return ChangeInfo(action, by, why, _json(old), _json(new), at)
+
+
+def _worker(row: Row) -> WorkerInfo:
+    id, name, host, pid, version, queues, limits, *others = row
+    return WorkerInfo(id, name, host, pid, version, queues, _json(limits), *others)
 
 
 def _kind(row: Row) -> KindInfo:

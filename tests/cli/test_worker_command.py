@@ -115,6 +115,28 @@ def test_queues_name_schema_and_logs(cli: Cli, start: Start) -> None:
     assert rows == [("tom", 3, ["mail", "other"])]
 
 
+def test_W7_limits_of_queues_and_only_some_steps(cli: Cli, start: Start) -> None:
+    id, other = cli.enqueue("mail", "--queue", "mail"), cli.enqueue("add", "x:=1", "y:=1")
+    worker = start("worker", "shop.py", "-q", "mail:5,default", "--only", "mail", "--name", "tom", url=cli.url)
+    worker.says("serves mail:5, default with 10 slots, only mail")
+    eventually(lambda: cli.show(id)["task"]["state"] == "done", "it was not executed")
+    shown = cli("workers").stdout
+    assert "mail:5, default (only mail)" in shown
+    told = cli.json("workers")[0]
+    assert (told["limits"], told["only"], told["steps"]) == ({"mail": 5}, ["mail"], ["mail.main"])
+    worker.signal(signal.SIGTERM)
+    assert worker.ended() == 0
+    assert cli.show(other)["task"]["attempt"] == 0
+    assert "add goes to the queue" not in worker.stderr
+
+
+def test_W7_a_step_that_the_app_does_not_have_is_refused(cli: Cli, start: Start) -> None:
+    worker = start("worker", "shop.py", "--only", "mial", url=cli.url)
+    assert worker.ended() == 2
+    assert worker.stderr.splitlines()[-1].startswith("error: only='mial': there is no such kind or step in this App")
+    assert "add.main, mail.main, slow.main, stuck.main" in worker.stderr
+
+
 def test_an_unreachable_database_is_exit_code_4(cli: Cli, start: Start) -> None:
     """W6, X6: one clear line, without the password. Waiting would not help, so nobody waits."""
     worker = start("worker", "shop.py", url=make_conninfo(cli.url, dbname="nowhere", password="topsecret"))
@@ -207,6 +229,8 @@ def test_wrong_settings_and_no_database_are_usage(cli: Cli, start: Start) -> Non
     assert "must be a whole number of at least 1" in cli("worker", "shop.py", "-c", "0", code=2).stderr
     assert "must be one of debug, info" in cli("worker", "shop.py", "--log-level", "loud", code=2).stderr
     assert "'Bad!' cannot be the name of a queue" in cli("worker", "shop.py", "-q", "Bad!", code=2).stderr
+    assert "named twice" in cli("worker", "shop.py", "-q", "mail:5", "-q", "mail", code=2).stderr
+    assert "cannot have 'x' steps at once" in cli("worker", "shop.py", "-q", "mail:x", code=2).stderr
     assert "must be a duration" in cli("worker", "shop.py", "--grace", "soon", code=2).stderr
     worker = start("worker", "shop.py")
     assert worker.ended() == 2

@@ -1,11 +1,13 @@
 """How much is claimed ahead (W1) and what a mark hides (M12), without a database."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from holdfast._engine.claim import MOST_AHEAD, Marks, Pace
+from holdfast._engine.marks import Marks
+from holdfast._engine.pace import MOST_AHEAD, Pace
 from holdfast._engine.settings import WorkerSettings
 from holdfast._sql.queries import Claimed
 from holdfast.errors import ConfigError
@@ -14,7 +16,7 @@ from holdfast.errors import ConfigError
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> "Ticker":
     ticker = Ticker()
-    monkeypatch.setattr("holdfast._engine.claim.time.monotonic", lambda: ticker.now)
+    monkeypatch.setattr("holdfast._engine.pace.time.monotonic", lambda: ticker.now)
     return ticker
 
 
@@ -97,4 +99,41 @@ def test_L2_defaults() -> None:
     settings = WorkerSettings.of()
     assert (settings.lease, settings.beat, settings.concurrency, settings.grace) == (30, 10, 10, 30)
     assert WorkerSettings.of(lease="6s").beat == 2
-    assert WorkerSettings.of(queues="mail, default,mail").queues == ("mail", "default")
+    assert WorkerSettings.of(queues="mail, default").queues == ("mail", "default")
+
+
+@pytest.mark.parametrize(
+    "given", ["mail:5, default", ["mail:5", "default"], ("mail:5", "default"), {"mail": 5, "default": None}]
+)
+def test_W7_queues_with_limits(given: Any) -> None:
+    settings = WorkerSettings.of(queues=given)
+    assert (settings.queues, settings.limits, settings.concurrency) == (("mail", "default"), {"mail": 5}, 10)
+    assert settings.served == "mail:5, default"
+
+
+def test_W7_concurrency_is_the_sum_if_every_queue_has_a_limit() -> None:
+    assert WorkerSettings.of(queues="mail:5,default:50").concurrency == 55
+    assert WorkerSettings.of(queues="mail:5,default:50", concurrency=20).concurrency == 20
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("mail:0", "the queue mail cannot have 0 steps at once"),
+        ("mail:x", "the queue mail cannot have 'x' steps at once: write mail:5"),
+        ("mail:", "the queue mail cannot have '' steps at once"),
+        ("mail:-1", "cannot have '-1' steps"),
+        ("mail:5:6", "cannot have '5:6' steps"),
+        ({"mail": True}, "cannot have True steps"),
+        ({"mail": 1.5}, "cannot have 1.5 steps"),
+        ("mail,mail", "the queue mail is named twice"),
+        ("mail:5,mail", "the queue mail is named twice"),
+        ({}, "at least one queue"),
+        (5, "queues must be names of queues"),
+        ([5], "the name of a queue must be a str"),
+    ],
+)
+def test_W7_wrong_queues_are_refused(wrong: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        WorkerSettings.of(queues=wrong)
+    assert said in str(caught.value)

@@ -153,7 +153,8 @@ EXAMPLES: dict[str, tuple[Any, str, str, list[Any]]] = {
     "url": ("postgresql://a/db", "postgresql://b/db", '"postgresql://c/db"', [f"postgresql://{x}/db" for x in "abc"]),
     "schema": ("a", "b", '"c"', ["a", "b", "c"]),
     "app": ("a.py", "b:app", '"c"', ["a.py", "b:app", "c"]),
-    "queues": (["a", "b"], "b, c,b", '["c", "d"]', [("a", "b"), ("b", "c"), ("c", "d")]),
+    "queues": (["a", "b"], "b:5, c", '["c", "d:1"]', [("a", "b"), ("b:5", "c"), ("c", "d:1")]),
+    "only": (["a", "b.C"], "b, c.D", '["c"]', [("a", "b.C"), ("b", "c.D"), ("c",)]),
     "concurrency": (1, "2", "3", [1, 2, 3]),
     "lease": ("1m", "90", '"3s"', [60.0, 90.0, 3.0]),
     "beat": (1.5, "2s", "3", [1.5, 2.0, 3.0]),
@@ -194,8 +195,9 @@ def test_one_order_for_every_setting(tmp_path: Path, name: str) -> None:
 def test_defaults_are_those_of_a_worker() -> None:
     worker = WorkerSettings.of()
     assert set(WORKER_SETTINGS) <= WorkerOptions.__annotations__.keys()
-    for name in set(WORKER_SETTINGS) - {"beat"}:
+    for name in set(WORKER_SETTINGS) - {"beat", "concurrency"}:
         assert getattr(worker, name) == SETTINGS[name].default, name
+    assert SETTINGS["concurrency"].default_text == f"{worker.concurrency}, or the sum if every queue has a limit"
     assert (SETTINGS["beat"].default, SETTINGS["beat"].default_text) == (None, "a third of the lease, 10s at most")
 
 
@@ -234,8 +236,8 @@ def test_unknown_keys_are_told(tmp_path: Path, key: str, said: str) -> None:
         ('url = ""', "a text such as"),
         ("schema = true", "the name of a schema"),
         ("app = ['x']", 'a text such as "shop.app:app"'),
-        ("queues = []", 'names of queues, "mail,default" or'),
-        ("queues = 3", 'names of queues, "mail,default" or'),
+        ("queues = []", 'names of queues, "mail:5,default" or'),
+        ("queues = 3", 'names of queues, "mail:5,default" or'),
         ('concurrency = "3"', "a whole number of at least 1"),
         ("concurrency = true", "a whole number of at least 1"),
         ("concurrency = 0", "a whole number of at least 1"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from holdfast import Done, Tasks
+from holdfast import Done, Tasks, named
 from holdfast.testing import Harness
 
 from .support import attempts, running, sql, until
@@ -29,6 +29,11 @@ async def plain(n: int) -> int:
 @tasks.task(queue="other")
 async def elsewhere(n: int) -> int:
     return n
+
+
+@tasks.task(was=["mail"])
+async def mailer() -> str:
+    return "sent"
 
 
 @walk.step
@@ -94,3 +99,17 @@ async def test_Q7_many_paused_tasks_in_front_do_not_hide_the_others(holdfast: Ha
         assert sql(holdfast.url, "SELECT max(attempt) FROM holdfast.task WHERE kind = 'plain'") == [(0,)]
         resume(holdfast, "plain")
         await until(lambda: not holdfast.enqueued(plain), "for the paused tasks")
+
+
+async def test_Q7_T20_a_pause_holds_for_rows_under_an_old_name_of_the_kind(holdfast: Harness) -> None:
+    async with running(holdfast.worker(queues=["default"])):  # declares the kinds
+        pass
+    pause(holdfast, "mailer")
+    ref = await holdfast.app.enqueue(named("mail", {}))
+    async with running(holdfast.worker(queues=["default"])) as _:
+        assert await (await plain.enqueue(1)).result(timeout=60) == 1
+        info = await ref.info()
+        assert (info.kind, info.state, info.attempt, info.phase) == ("mail", "ready", 0, "paused")
+        assert "kind mailer is paused" in await holdfast.app.explain(ref.id)
+        resume(holdfast, "mailer")
+        assert await ref.result(timeout=60) == "sent"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast._model.duration import DAY, seconds
-from holdfast._model.names import check_queue
+from holdfast._model.queues import EXPECTED, parse_queues, spelled
 from holdfast.errors import ConfigError, InvalidDuration
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
@@ -81,11 +81,17 @@ def _schema(value: object) -> str:
     return check_schema(_text(value))
 
 
+def _queues(value: object) -> tuple[str, ...]:
+    if not value or not isinstance(value, str | list | tuple | dict):
+        raise ValueError
+    return spelled(parse_queues(value))
+
+
 def _names(value: object) -> tuple[str, ...]:
     names = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not names:
+    if not isinstance(names, list | tuple) or not all(isinstance(each, str) and each for each in names):
         raise ValueError
-    return tuple(dict.fromkeys(check_queue(each) for each in names))
+    return tuple(names)
 
 
 def _count(value: object) -> int:
@@ -138,12 +144,27 @@ SETTINGS = {
         Setting("app", "The App that commands load.", 'a text such as "shop.app:app" or "hello.py"', _text),
         Setting(
             "queues",
-            "The queues a worker serves: mail,default.",
-            'names of queues, "mail,default" or ["mail", "default"]',
-            _names,
+            "The queues a worker serves, with limits: mail:5,default.",
+            EXPECTED,
+            _queues,
             default=("default",),
         ),
-        Setting("concurrency", "Steps at once.", "a whole number of at least 1", _count, int, 10),
+        Setting(
+            "only",
+            "The kinds and steps it knows: video.Encode.",
+            'names of kinds and steps, "greeter,video.Encode" or ["greeter", "video.Encode"]',
+            _names,
+            default=(),
+            worked_out="all",
+        ),
+        Setting(
+            "concurrency",
+            "Steps at once.",
+            "a whole number of at least 1",
+            _count,
+            int,
+            worked_out="10, or the sum if every queue has a limit",
+        ),
         _duration("lease", "Others take over after this silence.", 30.0),
         replace(
             _duration("beat", "How often leases are renewed.", None), worked_out="a third of the lease, 10s at most"
@@ -174,5 +195,5 @@ SETTINGS = {
 }
 """All settings. Each is also a variable, `HOLDFAST_LOG_LEVEL`, and a key under `[tool.holdfast]`, `log_level`."""
 
-WORKER_SETTINGS = ("queues", "concurrency", "lease", "beat", "poll", "reap", "grace", "retention")
+WORKER_SETTINGS = ("queues", "only", "concurrency", "lease", "beat", "poll", "reap", "grace", "retention")
 """Those that are `WorkerOptions`."""

@@ -2,7 +2,8 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -174,15 +175,36 @@ class StopFlag:
         self.stopping = False
 
 
+@dataclass(slots=True)
+class Lane:
+    """What a roster holds of one queue, counted as the roster counts all; `limit`: so many of its steps at once."""
+
+    limit: int | None = None
+    busy: int = 0
+    waiting: int = 0
+    continuing: int = 0
+    finished: int = 0
+
+    @property
+    def taken(self) -> int:
+        """Slots in use or spoken for."""
+        return self.busy + self.waiting + self.continuing
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and self.busy >= self.limit
+
+
 class Roster:
     """What a worker holds: claimed and not started, running, and ended but not yet recorded.
 
     `held` has all of them by id (as an int: a UUID's hash is slow); the beat's thread reads it. `ready` has those
     that wait for a slot, the highest priority first. `lingering` has attempts given up whose thread goes on.
-    `continuing` counts moves under way whose next step will need a slot here.
+    `continuing` counts moves under way whose next step will need a slot here. `lanes` counts the same for each queue;
+    there are none for a single queue without a limit of its own.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, queues: Mapping[str, int | None] | None = None) -> None:
         self.slots = slots
         self.busy = 0
         self.continuing = 0
@@ -190,6 +212,8 @@ class Roster:
         self.held: dict[int, Attempt] = {}
         self.ready: deque[Attempt] = deque()
         self.lingering: dict[UUID, Attempt] = {}
+        several = queues is not None and (len(queues) > 1 or any(queues.values()))
+        self.lanes = {name: Lane(limit) for name, limit in queues.items()} if several and queues else {}
         self._suspects: dict[int, Attempt] = {}
 
     @property
@@ -210,6 +234,8 @@ class Roster:
         """Whether this very attempt is still held: not given up, not followed by a later one."""
         return self.held.get(attempt.id.int) is attempt
 
+    # --- waiting for a slot
+
     def put(self, attempts: list[Attempt]) -> None:
         """New attempts, the most urgent first, wait for a slot behind those of the same priority."""
         for attempt in attempts:
@@ -218,6 +244,7 @@ class Roster:
                 self._suspects[attempt.id.int] = attempt
         in_order = not self.ready or not attempts or self.ready[-1].priority >= attempts[0].priority
         self.ready.extend(attempts)
+        self._count_waiting(attempts, 1)
         if not in_order:
             self.ready = deque(sorted(self.ready, key=lambda a: -a.priority))
 
@@ -228,13 +255,59 @@ class Roster:
             self.put([attempt])
         else:
             self.ready.appendleft(attempt)
+            self._count_waiting([attempt], 1)
 
     def take_unstarted(self, claimed_before: float) -> list[Attempt]:
         """Takes out those that wait for a slot and were claimed before a time."""
         taken = [attempt for attempt in self.ready if attempt.held_since < claimed_before]
         if taken:
             self.ready = deque(attempt for attempt in self.ready if attempt.held_since >= claimed_before)
+            self._count_waiting(taken, -1)
         return taken
+
+    def withdraw(self, attempt: Attempt) -> bool:
+        """Takes out one that waits for a slot; False if it does not wait."""
+        if attempt not in self.ready:
+            return False
+        self.ready.remove(attempt)
+        self._count_waiting([attempt], -1)
+        return True
+
+    def _count_waiting(self, attempts: Sequence[Attempt], change: int) -> None:
+        if self.lanes:
+            for attempt in attempts:
+                self.lanes[attempt.queue].waiting += change
+
+    # --- slots
+
+    def begin(self) -> Attempt | None:
+        """Gives a slot to the first that waits for one and whose queue may have one more."""
+        if not self.ready or self.busy >= self.slots:
+            return None
+        if not self.lanes:
+            self.busy += 1
+            return self.ready.popleft()
+        attempt = next((each for each in self.ready if not self.lanes[each.queue].is_full), None)
+        if attempt is not None:
+            self.withdraw(attempt)
+            self.busy += 1
+            self.lanes[attempt.queue].busy += 1
+        return attempt
+
+    def end(self, attempt: Attempt) -> None:
+        """Its slot is free."""
+        self.busy -= 1
+        if self.lanes:
+            self.lanes[attempt.queue].busy -= 1
+            self.lanes[attempt.queue].finished += 1
+
+    def expect(self, attempt: Attempt, change: int = 1) -> None:
+        """The next step of its task will need a slot here, or (-1) has come, or will not come."""
+        self.continuing += change
+        if self.lanes:
+            self.lanes[attempt.queue].continuing += change
+
+    # --- the end
 
     def forget(self, attempt: Attempt) -> None:
         """This attempt is over; a later one of the same task is another matter."""

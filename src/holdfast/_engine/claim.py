@@ -1,7 +1,8 @@
 """Claiming: how much, from which queue, and when to look again.
 
 A worker claims for its free slots, plus what its measured pace will start within a fifth of a second; steps
-that take longer than that get no claim-ahead, so nothing sits claimed here while another worker is free.
+that take longer than that get no claim-ahead, so nothing sits claimed here while another worker is free. How this
+is divided among several queues: see `shares`.
 
 Notifications only shorten the sleep. The order before sleeping is: the idle flag is committed, LISTEN is
 active, one last claim; so whoever enqueues after that claim sees the flag and notifies.
@@ -12,102 +13,22 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from holdfast._db.connection import Link, is_passing, pause_after
 from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._engine.known import Known
+from holdfast._engine.marks import MARK_SECONDS, Marks
+from holdfast._engine.shares import Shares
 from holdfast._model.names import uuid7
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Claimed, Queries
 
 log = logging.getLogger("holdfast.worker")
 
-AHEAD_SECONDS = 0.2
-LARGEST_CLAIM = 1000
-MOST_AHEAD = 2000
-MARK_SECONDS = 1.0
 MANY_UNCLAIMABLE = 100
 SHORTEST_SLEEP = 0.02
-
-_BEGINNING = datetime(1000, 1, 1, tzinfo=UTC)
-_ROUNDING = timedelta(milliseconds=1)
-
-
-class Pace:
-    """How many steps a second this worker starts, measured from claim to claim."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-        self._finished = 0
-        self.per_second = 0.0
-
-    def measure(self, finished: int) -> None:
-        """Takes in how many attempts have ended so far."""
-        elapsed = time.monotonic() - self._since
-        if elapsed < 0.0005:
-            return
-        recent = (finished - self._finished) / elapsed
-        self.per_second += (recent - self.per_second) * min(1.0, elapsed / 0.05 + 0.3)
-        self._since, self._finished = time.monotonic(), finished
-
-    def ahead(self, slots: int) -> int:
-        """How many to claim beyond the free slots."""
-        # Fewer than the slots within that time means: a step takes longer than that.
-        soon = self.per_second * AHEAD_SECONDS
-        return 0 if soon < slots else int(min(soon, MOST_AHEAD))
-
-
-class Marks:
-    """Where the claimable tasks of one queue begin, per priority: what lies before was claimed, or is unclaimable.
-
-    A mark hides late commits and tasks put back, so a full scan follows at least once a second while one is set.
-    """
-
-    def __init__(self) -> None:
-        self._marks = [_BEGINNING] * 10
-        self._scanned = 0.0
-        self.set = False
-
-    def current(self) -> list[datetime]:
-        """The marks for the next claim: none if a full scan is due."""
-        if self.set and time.monotonic() - self._scanned >= MARK_SECONDS:
-            self.drop()
-        if not self.set:
-            self._scanned = time.monotonic()
-        return self._marks
-
-    def learn(self, rows: list[Claimed]) -> None:
-        """After a full batch: what was claimed before it lies behind."""
-        marks = list(self._marks)
-        for row in reversed(rows):
-            marks[row.priority] = datetime.fromtimestamp(row.run_at, UTC) - _ROUNDING
-        self._marks, self.set = marks, True
-
-    def skip_to(self, moment: datetime) -> None:
-        """Many unclaimable tasks lie in front: pass over them until the next full scan."""
-        self._marks, self.set = [moment] * 10, True
-
-    def drop(self) -> None:
-        self._marks, self.set = [_BEGINNING] * 10, False
-
-    def until_scan(self) -> float:
-        """Seconds that a worker may trust an empty answer."""
-        return max(0.0, self._scanned + MARK_SECONDS - time.monotonic()) if self.set else float("inf")
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What this worker's code knows: the steps, and their crash limits as JSON."""
-
-    steps: list[str]
-    crash_limits: str
-
-    @classmethod
-    def of(cls, tasks: Tasks) -> "Known":
-        limits = {f"{kind}.{step}": definition.max_crashes for (kind, step), definition in tasks._steps.items()}
-        return cls(sorted(limits), json.dumps(limits))
 
 
 class Claimer:
@@ -120,6 +41,7 @@ class Claimer:
         tasks: Tasks,
         roster: Roster,
         *,
+        known: Known,
         queues: list[str],
         lease: float,
         poll: float,
@@ -135,14 +57,15 @@ class Claimer:
         self._poll = poll
         self._claimed = claimed
         self._identify = identify
-        self._known = Known.of(tasks)
+        self._known = known
         self._marks = {queue: Marks() for queue in queues}
-        self._pace = Pace()
+        self._shares = Shares(roster, queues)
         self._wake = asyncio.Event()
         self._server: str | None = None
         self._answer_lost = False
         self._full = False
         self._resume_at = 0
+        self._held_back: set[str] = set()
         self._idle = False
         self._idle_written = 0.0
         self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
@@ -162,10 +85,11 @@ class Claimer:
             self._probed[queue] = 0.0
         self._wake.set()
 
-    def freed(self) -> None:
+    def freed(self, queue: str) -> None:
         """A slot is free: a reason to look again only if the want of slots was why we rest."""
         roster = self._roster
-        if self._full and (roster.taken <= self._resume_at or (not roster.ready and roster.taken < roster.slots)):
+        wanted = self._full and (roster.taken <= self._resume_at or roster.taken < roster.slots)
+        if wanted or (queue in self._held_back and not self._shares.is_full(queue)):
             self._wake.set()
 
     async def run(self) -> None:
@@ -188,35 +112,20 @@ class Claimer:
 
     async def _round(self) -> None:
         self._wake.clear()
-        if not self.healthy or self._room() <= 0:
-            self._full, self._resume_at = True, self._most() - max(1, self._most() // 2)
+        if not self.healthy or self._shares.room() <= 0:
+            self._full, self._resume_at = True, self._shares.enough()
             await self._sleep(self._poll)
             self._full = False
             return
         await self._introduce()
         more = False
-        # Round about, so that no queue is always the last to be asked.
-        self._queues.append(self._queues.pop(0))
-        for queue in list(self._queues):
+        self._held_back.clear()
+        for queue in self._shares.round():
             more = await self._claim(queue) or more
         if more:
             await self._show_idle(False)
         elif not self._wake.is_set():
             await self._rest()
-
-    def _room(self) -> int:
-        most = self._most()
-        room = most - self._roster.taken
-        # Small claims cost as much as large ones: with work at hand, wait until half a claim is wanted.
-        if self._roster.ready and room < most // 2:
-            return 0
-        return min(room, LARGEST_CLAIM)
-
-    def _most(self) -> int:
-        """How many attempts this worker should hold, or be about to."""
-        slots = self._roster.slots
-        # What waits here would die with a suspect: it is not claimed ahead.
-        return slots if self._roster.on_probation() else slots + self._pace.ahead(slots)
 
     async def _introduce(self) -> None:
         """A fresh identity for a server not met before, and the claims whose answer was lost are given back."""
@@ -245,10 +154,12 @@ class Claimer:
 
     async def _claim(self, queue: str) -> bool:
         """One claim; tells whether there may be more."""
-        self._pace.measure(self._roster.finished)
-        limit = self._room()
+        self._shares.measure()
         if self.stopping:
             return False
+        if self._shares.is_full(queue):
+            return self._hold_back(queue)
+        limit = self._shares.share(queue)
         if limit <= 0:
             return True  # for want of slots, not of tasks: whoever frees one must wake us
         marks = self._marks[queue]
@@ -271,11 +182,18 @@ class Claimer:
             rows.sort(key=lambda r: (-r.priority, r.run_at, r.id.int))
             self._hand_over(queue, rows, sent)
         full = len(rows) >= limit
+        self._shares.learn(queue, served=bool(rows), more=full)
         if full:
             marks.learn(rows)
-        else:
-            await self._look_for_unclaimable(queue)
-        return full
+            return not self._shares.is_full(queue) or self._hold_back(queue)
+        await self._look_for_unclaimable(queue)
+        return False
+
+    def _hold_back(self, queue: str) -> bool:
+        """Its own limit is reached: until one of its slots is free, there is nothing to ask for."""
+        self._held_back.add(queue)
+        self._shares.learn(queue, served=False, more=False)
+        return False
 
     def _hand_over(self, queue: str, rows: list[Claimed], sent: float) -> None:
         steps, worker_id = self._tasks._steps, self.worker_id

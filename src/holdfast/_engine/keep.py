@@ -1,7 +1,7 @@
 """Whether a task that moves to its next step goes on here, or is given up to any worker.
 
-Going on here saves a claim. A worker lets go when it is stopping, when more urgent tasks wait, and when the queue or
-the kind is paused; it looks for these now and then, while tasks move.
+Going on here saves a claim. A worker lets go when it is stopping, when it leaves the next step to others, when more
+urgent tasks wait, and when the queue or the kind is paused; it looks for these now and then, while tasks move.
 """
 
 import logging
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from holdfast._db.connection import Link, is_passing
 from holdfast._engine.attempt import Roster, now
 from holdfast._engine.ending import Ending
+from holdfast._engine.known import Known
 from holdfast._model.outcome import Advanced
 from holdfast._sql.queries import Obstacles, Queries
 
@@ -25,7 +26,7 @@ class Keeper:
     """Decides for one worker which moves it keeps. `roster.continuing` counts them until they are recorded."""
 
     def __init__(
-        self, link: Link, queries: Queries, roster: Roster, *, known: list[str], allowed: Callable[[], bool]
+        self, link: Link, queries: Queries, roster: Roster, *, known: Known, allowed: Callable[[], bool]
     ) -> None:
         self._link = link
         self._queries = queries
@@ -44,7 +45,7 @@ class Keeper:
         for queue, priority in lowest.items():
             if now() - self._seen.get(queue, (0.0, _NONE))[0] > LOOK_SECONDS:
                 try:
-                    found = await self._link.run(self._queries.obstacles(queue, priority, self._known))
+                    found = await self._link.run(self._queries.obstacles(queue, priority, self._known.steps))
                 except Exception as error:
                     # No reason to fail: what is not kept, anybody may go on with.
                     level = logging.DEBUG if is_passing(error) else logging.WARNING
@@ -60,12 +61,20 @@ class Keeper:
         obstacles = self._seen.get(attempt.queue, (0.0, _NONE))[1]
         yields = obstacles.higher is not None and obstacles.higher > attempt.priority
         paused = obstacles.queue_paused or attempt.kind in obstacles.paused_kinds
-        if now_due and not yields and not paused and self._allowed():
+        if now_due and not yields and not paused and self._is_ours(ending) and self._allowed():
             ending.kept = True
-            self._roster.continuing += 1
+            self._roster.expect(attempt)
+
+    def _is_ours(self, ending: Ending) -> bool:
+        outcome, left_out = ending.outcome, self._known.left_out
+        return (
+            not left_out
+            or not isinstance(outcome, Advanced)
+            or (ending.attempt.definition.kind, outcome.step) not in left_out
+        )
 
     def forget(self, ending: Ending) -> None:
         """This move is not kept after all, or has been recorded."""
         if ending.kept:
             ending.kept = False
-            self._roster.continuing -= 1
+            self._roster.expect(ending.attempt, -1)

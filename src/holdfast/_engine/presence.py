@@ -13,6 +13,7 @@ import msgspec
 from holdfast._db.connection import Link, is_passing
 from holdfast._db.migrate import check_version
 from holdfast._engine.attempt import now
+from holdfast._engine.known import Known
 from holdfast._engine.settings import WorkerSettings
 from holdfast._model.graph import edges
 from holdfast._model.tasks import Tasks
@@ -37,7 +38,7 @@ class Presence:
         tasks: Tasks,
         settings: WorkerSettings,
         *,
-        steps: list[str],
+        known: Known,
         version: str,
         stop: Callable[[], None],
     ) -> None:
@@ -45,7 +46,7 @@ class Presence:
         self._queries = queries
         self._tasks = tasks
         self._settings = settings
-        self._steps = steps
+        self._known = known
         self._version = version
         self._stop = stop
         self._identity: UUID | None = None
@@ -87,14 +88,18 @@ class Presence:
                 pid=os.getpid(),
                 version=self._version,
                 queues=list(self._settings.queues),
-                steps=self._steps,
+                limits=self._settings.limits,
+                steps=self._known.steps,
+                only=list(self._settings.only),
                 slots=self._settings.concurrency,
             )
         )
         self._identity = worker_id
-        queues, slots = ", ".join(self._settings.queues), self._settings.concurrency
-        what = "slot" if slots == 1 else "slots"
-        log.info("worker %s serves %s with %s %s", worker_id, queues, slots, what, extra={"routine": True})
+        slots, only = self._settings.concurrency, ", ".join(self._settings.only)
+        what = ("slot" if slots == 1 else "slots") + (f", only {only}" if only else "")
+        log.info(
+            "worker %s serves %s with %s %s", worker_id, self._settings.served, slots, what, extra={"routine": True}
+        )
 
     async def asked_to_stop(self, stuck: int) -> bool:
         """Whether somebody asked this worker to stop; no if the database cannot be asked."""
@@ -122,8 +127,11 @@ class Presence:
         graph = {step: sorted({e.step for e in followers}) for step, followers in edges(self._tasks, name).items()}
         first = next(iter(steps.values()))
         only = first.name if len(steps) == 1 else None
+        old_names = sorted({kind for (kind, _), step in self._tasks._steps.items() if step.kind == name} - {name})
         await self._link.run(
-            self._queries.declare_kind(name, first.queue, first.priority, only, msgspec.json.encode(graph))
+            self._queries.declare_kind(
+                name, first.queue, first.priority, only, msgspec.json.encode(graph), was=old_names
+            )
         )
 
 

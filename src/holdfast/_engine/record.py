@@ -234,7 +234,7 @@ class Recorder:
         """An outcome was recorded: forget the attempt, and go on."""
         # `kept` stays: whoever is told goes on with it.
         if ending.kept:
-            self._roster.continuing -= 1
+            self._roster.expect(ending.attempt, -1)
         self._roster.forget(ending.attempt)
         self._recorded(ending, claimed_at)
 

@@ -1,24 +1,27 @@
 """How a worker works, as people say it and as it is used."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypedDict
 
 from typing_extensions import Unpack
 
 from holdfast._model.duration import DAY, Duration, in_short, seconds
-from holdfast._model.names import check_queue
+from holdfast._model.queues import parse_queues, spelled
 from holdfast.errors import ConfigError
 
 
 class WorkerOptions(TypedDict, total=False):
     """What can be said about a worker."""
 
-    queues: str | Sequence[str]
-    """The queues it serves, `default` unless given; a text may hold several, `"mail,default"`."""
-    concurrency: int
-    """How many steps it executes at once: 10."""
+    queues: str | Sequence[str] | Mapping[str, int | None]
+    """The queues it serves, `default` unless given: `"mail:5,default"` for at most 5 steps of mail at once, or
+    `["mail:5", "default"]`, or `{"mail": 5, "default": None}`."""
+    only: str | Sequence[str]
+    """The kinds and steps it knows, `"video.Encode"`, and leaves the others of its App to other workers: all."""
+    concurrency: int | None
+    """How many steps it executes at once: 10, or the sum of its queues' limits if each has one."""
     lease: Duration
     """How long its right to a task lasts without a beat: 30 s."""
     beat: Duration | None
@@ -42,6 +45,8 @@ class WorkerSettings:
     """How a worker works. Times are in seconds; checked here, whatever way they came."""
 
     queues: tuple[str, ...] = ("default",)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
     concurrency: int = 10
     lease: float = 30.0
     beat: float = 10.0
@@ -55,11 +60,11 @@ class WorkerSettings:
     @classmethod
     def of(cls, **given: Unpack[WorkerOptions]) -> "WorkerSettings":
         """Settings as people give them, or a clear error."""
-        queues, concurrency = given.get("queues", "default"), given.get("concurrency", 10)
-        beat = given.get("beat")
-        names = [q.strip() for q in queues.split(",")] if isinstance(queues, str) else list(queues)
-        if not names:
-            raise ConfigError("a worker needs at least one queue")
+        queues = parse_queues(given.get("queues", "default"))
+        limits = {name: limit for name, limit in queues.items() if limit is not None}
+        only, beat, concurrency = given.get("only", ()), given.get("beat"), given.get("concurrency")
+        if concurrency is None:
+            concurrency = sum(limits.values()) if len(limits) == len(queues) else 10
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise ConfigError(f"concurrency must be an int of at least 1, not {concurrency!r}")
         length = seconds(given.get("lease", 30), "lease")
@@ -80,7 +85,9 @@ class WorkerSettings:
         if kept is not None and kept < DAY:
             raise ConfigError(f"retention ({in_short(timedelta(seconds=kept))}) must be a day at least")
         return cls(
-            queues=tuple(dict.fromkeys(check_queue(q) for q in names)),
+            queues=tuple(queues),
+            limits=limits,
+            only=tuple(each.strip() for each in only.split(",")) if isinstance(only, str) else tuple(only),
             concurrency=concurrency,
             lease=length,
             beat=every,
@@ -90,3 +97,13 @@ class WorkerSettings:
             blocked=seconds(given.get("blocked", 10), "blocked"),
             **times,
         )
+
+    @property
+    def serves(self) -> dict[str, int | None]:
+        """The queues, each with its limit."""
+        return {name: self.limits.get(name) for name in self.queues}
+
+    @property
+    def served(self) -> str:
+        """The queues with their limits, for people: `mail:5, default`."""
+        return ", ".join(spelled(self.serves))

@@ -16,6 +16,7 @@ from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.ending import Ending, affordable
 from holdfast._engine.keep import Keeper
 from holdfast._engine.keyed import Keyed
+from holdfast._engine.known import Known
 from holdfast._engine.readback import Fate
 from holdfast._engine.record import Recorder
 from holdfast._engine.telling import tell_error, tell_raised_after_move
@@ -40,7 +41,7 @@ class Settler:
         roster: Roster,
         *,
         lease: float,
-        known: list[str],
+        known: Known,
         keeps: Callable[[], bool],
         recorded: Callable[[Ending, float | None], None],
         enqueued: Callable[[str], None],

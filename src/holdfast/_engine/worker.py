@@ -18,10 +18,11 @@ from holdfast._db.connection import Link, explaining
 from holdfast._db.listen import Listener
 from holdfast._db.transactions import Transactions
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
-from holdfast._engine.claim import Claimer, Known
+from holdfast._engine.claim import Claimer
 from holdfast._engine.ending import Ending, Recorded, Unsure, continued
 from holdfast._engine.execution import Execution, fields
 from holdfast._engine.hooks import Hooks
+from holdfast._engine.known import Known
 from holdfast._engine.lease import Beat, BeatReport
 from holdfast._engine.maintenance import Maintenance
 from holdfast._engine.moving import Moves
@@ -65,22 +66,23 @@ class Worker:
         self._vanished: BaseException | None = None
         self._tells = False
         self.started = asyncio.Event()
-        self.roster = Roster(settings.concurrency)
+        self.roster = Roster(settings.concurrency, settings.serves)
 
         def link(name: str) -> Link:
             return Link(url, self._queries, f"holdfast {name}")
 
         self._links = {name: link(name) for name in ("claim", "settle", "reap", "maintain")}
-        known = Known.of(tasks)
+        known = Known.of(tasks, settings.only)
         self._known = known
         self.presence = Presence(
-            self._links["reap"], self._queries, tasks, settings, steps=known.steps, version=version, stop=self.stop
+            self._links["reap"], self._queries, tasks, settings, known=known, version=version, stop=self.stop
         )
         self.claimer = Claimer(
             self._links["claim"],
             self._queries,
             tasks,
             self.roster,
+            known=known,
             queues=list(settings.queues),
             lease=settings.lease,
             poll=settings.poll,
@@ -93,7 +95,7 @@ class Worker:
             tasks,
             self.roster,
             lease=settings.lease,
-            known=known.steps,
+            known=known,
             keeps=lambda: not self._flag.stopping,
             recorded=self._on_recorded,
             enqueued=self._on_enqueued,
@@ -346,11 +348,8 @@ class Worker:
         if self._flag.stopping:
             self._release_unstarted()
             return
-        roster = self.roster
-        create_task = asyncio.get_running_loop().create_task
-        while roster.ready and roster.busy < roster.slots:
-            attempt = roster.ready.popleft()
-            roster.busy += 1
+        begin, create_task = self.roster.begin, asyncio.get_running_loop().create_task
+        while (attempt := begin()) is not None:
             attempt.stop_flag = self._flag
             attempt.handle = create_task(self._attend(attempt))
 
@@ -389,11 +388,11 @@ class Worker:
             self.settler.find_out(outcome.ending)
 
     def _slot_freed(self, attempt: Attempt) -> None:
-        self.roster.busy -= 1
+        self.roster.end(attempt)
         if self.roster.lingering:
             self.roster.lingering.pop(attempt.id, None)
         self._dispatch()
-        self.claimer.freed()
+        self.claimer.freed(attempt.queue)
 
     def _on_reaped(self, queue: str, reaped: list[Reaped]) -> None:
         """Tasks of a lost worker may be ours now."""
@@ -455,8 +454,7 @@ class Worker:
             extra=fields(attempt),
         )
         self.roster.forget(attempt)
-        with suppress(ValueError):
-            self.roster.ready.remove(attempt)
+        self.roster.withdraw(attempt)
         self.execution.interrupt(attempt, Interruption.LOST)
 
     def _cancel(self, attempt: Attempt) -> None:
@@ -464,8 +462,7 @@ class Worker:
             return
         if attempt.handle is not None:
             self.execution.interrupt(attempt, Interruption.CANCEL)
-        elif attempt in self.roster.ready:
-            self.roster.ready.remove(attempt)
+        elif self.roster.withdraw(attempt):
             self.settler.add(attempt, Cancelled(""))
 
     def _heard(self, payload: str) -> None:

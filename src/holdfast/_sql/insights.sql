@@ -52,7 +52,7 @@ SELECT action, by, why, old, new, at FROM holdfast.change WHERE task_id = :id::u
 
 -- workers --
 -- Workers, the newest first. One that was taken for dead never began to stop.
-SELECT w.id, w.name, w.host, w.pid, w.version, w.queues, w.steps, w.slots, w.idle, w.stuck, w.started_at, w.seen_at,
+SELECT w.id, w.name, w.host, w.pid, w.version, w.queues, w.limits, w.steps, w.only_steps, w.slots, w.idle, w.stuck, w.started_at, w.seen_at,
        w.stop_requested_at, w.stopping_at, w.stopped_at,
        (SELECT count(*) FROM holdfast.task t
         WHERE t.state = 'running' AND t.queue::text = ANY (w.queues) AND t.worker_id = w.id),

@@ -89,7 +89,7 @@ WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
     SELECT c.id FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes > 0 AND c.run_at <= holdfast.now()
       AND c.kind || '.' || c.step = ANY (:known::text[])
-      AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+      AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
       AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
     ORDER BY c.run_at, c.id
     LIMIT :suspects::integer
@@ -102,7 +102,7 @@ WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
         WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes <= 0 AND c.priority = p.priority
           AND c.run_at <= holdfast.now() AND c.run_at >= (:marks::timestamptz[])[p.priority + 1]
           AND c.kind || '.' || c.step = ANY (:known::text[])
-          AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+          AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
           AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
         ORDER BY c.run_at, c.id
         LIMIT :limit::integer
@@ -133,13 +133,13 @@ SELECT (
         SELECT FROM holdfast.task c
         WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
           AND c.kind || '.' || c.step = ANY (:known::text[])
-          AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+          AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
         ORDER BY c.run_at, c.id
         LIMIT 1
     ) AS due
     LIMIT 1
 ), EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL),
-   ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL)
+   ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL)
 
 -- unclaimable --
 -- How many of the first due tasks (a thousand of each priority) lie in the way of a claim, because this worker does not
@@ -151,7 +151,7 @@ CROSS JOIN LATERAL (
     ORDER BY c.run_at, c.id LIMIT 1000
 ) AS due
 WHERE due.crashes > 0 OR NOT due.kind || '.' || due.step = ANY (:known::text[])
-   OR due.kind = ANY (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+   OR due.kind = ANY (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
 
 -- due --
 -- Whether a task that this worker may claim is due and waits: tells a draining worker to go on.
@@ -159,7 +159,7 @@ SELECT EXISTS (
     SELECT FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.run_at <= holdfast.now()
       AND c.kind || '.' || c.step = ANY (:known::text[])
-      AND c.kind <> ALL (ARRAY(SELECT k.name::text FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+      AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
       AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL))
 
 -- children --
@@ -348,8 +348,9 @@ WHERE queue = :queue::text AND state = 'running' AND worker_id = :worker::uuid
 
 -- register --
 -- A worker announces itself.
-INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots)
-VALUES (:worker::uuid, :name::text, :host::text, :pid::integer, :version::text, :queues::text[], :steps::text[], :slots::integer)
+INSERT INTO holdfast.worker (id, name, host, pid, version, queues, limits, steps, only_steps, slots)
+VALUES (:worker::uuid, :name::text, :host::text, :pid::integer, :version::text, :queues::text[], :limits::jsonb, :steps::text[],
+        :only::text[], :slots::integer)
 ON CONFLICT (id) DO UPDATE SET seen_at = holdfast.now()
 
 -- seen --
@@ -376,11 +377,13 @@ WHERE stopped_at IS NULL AND seen_at < holdfast.now() - interval '5 minutes'
 
 -- declare_kind --
 -- A worker tells what it knows about a kind.
-INSERT INTO holdfast.kind AS k (name, queue, priority, first, graph)
-VALUES (:name::text, :queue::text, :priority::smallint, :first::text, :graph::jsonb)
+INSERT INTO holdfast.kind AS k (name, queue, priority, first, graph, was)
+VALUES (:name::text, :queue::text, :priority::smallint, :first::text, :graph::jsonb, :was::text[])
 ON CONFLICT (name) DO UPDATE
-SET queue = excluded.queue, priority = excluded.priority, first = excluded.first, graph = excluded.graph, seen_at = holdfast.now()
-WHERE (k.queue, k.priority, k.first, k.graph) IS DISTINCT FROM (excluded.queue, excluded.priority, excluded.first, excluded.graph)
+SET queue = excluded.queue, priority = excluded.priority, first = excluded.first, graph = excluded.graph, was = excluded.was,
+    seen_at = holdfast.now()
+WHERE (k.queue, k.priority, k.first, k.graph, k.was)
+      IS DISTINCT FROM (excluded.queue, excluded.priority, excluded.first, excluded.graph, excluded.was)
 
 -- ensure_partitions --
 -- Partitions for the coming days.

@@ -1,8 +1,10 @@
 """Every statement as a typed value: `Queries(schema).claim(…)` is a `Query[list[Claimed]]`, not yet sent."""
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -355,6 +357,8 @@ class Queries:
         queues: list[str],
         steps: list[str],
         slots: int,
+        limits: Mapping[str, int] = MappingProxyType({}),
+        only: Sequence[str] = (),
     ) -> Query[None]:
         return self._query(
             "register",
@@ -367,6 +371,8 @@ class Queries:
             queues=queues,
             steps=steps,
             slots=slots,
+            limits=json.dumps(dict(limits)),
+            only=list(only),
         )
 
     def seen(self, worker: UUID, stuck: int) -> Query[bool | None]:
@@ -384,9 +390,18 @@ class Queries:
     def bury(self) -> Query[None]:
         return self._query("bury", _nothing)
 
-    def declare_kind(self, name: str, queue: str, priority: int, first: str | None, graph: bytes) -> Query[None]:
+    def declare_kind(
+        self, name: str, queue: str, priority: int, first: str | None, graph: bytes, was: Sequence[str] = ()
+    ) -> Query[None]:
         return self._query(
-            "declare_kind", _nothing, name=name, queue=queue, priority=priority, first=first, graph=_text(graph)
+            "declare_kind",
+            _nothing,
+            name=name,
+            queue=queue,
+            priority=priority,
+            first=first,
+            graph=_text(graph),
+            was=list(was),
         )
 
     def ensure_partitions(self) -> Query[None]:

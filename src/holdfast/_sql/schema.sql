@@ -506,7 +506,7 @@ DECLARE
     live record;
     knew record;
     before bigint;
-    held bigint;
+    holding record;
 BEGIN
     IF t.run_at > moment AND t.errors > 0 THEN
         RETURN format('It waits for its next attempt at %s (in %s) after %s at this step, the last of them %s', "holdfast".the_time(t.run_at),
@@ -521,7 +521,7 @@ BEGIN
     INTO pauses
     FROM (SELECT 'queue' AS what, q.name::text, q.paused_at, q.paused_by FROM "holdfast".queue q WHERE q.name = t.queue
           UNION ALL
-          SELECT 'kind', k.name, k.paused_at, k.paused_by FROM "holdfast".kind k WHERE k.name = t.kind) AS p
+          SELECT 'kind', k.name, k.paused_at, k.paused_by FROM "holdfast".kind k WHERE k.name = t.kind OR t.kind = ANY (k.was)) AS p
     WHERE p.paused_at IS NOT NULL;
     IF pauses IS NOT NULL THEN
         RETURN 'It is due, but ' || pauses;
@@ -532,7 +532,7 @@ BEGIN
            coalesce(sum(w.slots) FILTER (WHERE w.serves AND w.knows AND w.claims), 0) AS slots,
            array_agg(w.id) FILTER (WHERE w.serves AND w.knows AND w.claims) AS ids
     INTO live
-    FROM (SELECT o.id, o.slots, t.queue::text = ANY (o.queues) AS serves, full_name = ANY (o.steps) AS knows,
+    FROM (SELECT o.id, least(o.slots, (o.limits ->> t.queue)::integer) AS slots, t.queue::text = ANY (o.queues) AS serves, full_name = ANY (o.steps) AS knows,
                  o.stopping_at IS NULL AND o.stop_requested_at IS NULL AS claims
           FROM "holdfast".worker o WHERE "holdfast".is_live(o)) AS w;
     IF live.workers = 0 THEN
@@ -573,20 +573,22 @@ BEGIN
               ORDER BY c.run_at, c.id LIMIT 10001
           ) AS due
           LIMIT 10001) AS counted;
-    SELECT count(*) INTO held
-    FROM (SELECT FROM unnest(live.ids) AS w(id)
-          CROSS JOIN LATERAL (
-              SELECT FROM "holdfast".task c
-              WHERE c.state = 'running' AND c.worker_id = w.id AND c.queue = ANY (SELECT unnest(o.queues) FROM "holdfast".worker o WHERE o.id = w.id)
-              LIMIT 10001
-          ) AS running
-          LIMIT 10001) AS counted;
+    -- Of a worker with a limit for this queue, only what it holds of this queue counts against that.
+    SELECT sum(CASE WHEN w.most IS NULL THEN held.total ELSE held.own END) AS tasks, bool_or(w.most IS NOT NULL) AS limited,
+           bool_and(held.total >= w.slots OR held.own >= coalesce(w.most, w.slots)) AS busy
+    INTO holding
+    FROM (SELECT o.id, o.queues, o.slots, (o.limits ->> t.queue)::integer AS most FROM "holdfast".worker o WHERE o.id = ANY (live.ids)) AS w
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS total, count(*) FILTER (WHERE r.queue = t.queue) AS own
+        FROM (SELECT c.queue FROM "holdfast".task c WHERE c.state = 'running' AND c.worker_id = w.id AND c.queue::text = ANY (w.queues)
+              LIMIT 10001) AS r) AS held;
     RETURN format('It is due since %s (for %s) and %s in queue %s; %s with %s can claim it and %s %s now%s',
         "holdfast".the_time(t.run_at), "holdfast".how_long(moment - t.run_at),
         CASE before WHEN 0 THEN 'the next' ELSE 'has ' || "holdfast".how_many(before, 'due task', 10000) || ' before it' END, t.queue,
-        "holdfast".how_many(live.claiming, 'live worker'), "holdfast".how_many(live.slots, 'slot'),
-        CASE live.claiming WHEN 1 THEN 'holds' ELSE 'hold' END, "holdfast".how_many(held, 'task', 10000),
-        CASE WHEN held >= live.slots THEN ': all are busy' ELSE '' END);
+        "holdfast".how_many(live.claiming, 'live worker'), "holdfast".how_many(live.slots, 'slot')
+            || CASE WHEN holding.limited THEN ' for this queue' ELSE '' END,
+        CASE live.claiming WHEN 1 THEN 'holds' ELSE 'hold' END, "holdfast".how_many(holding.tasks::bigint, 'task', 10000),
+        CASE WHEN holding.busy THEN ': all are busy' ELSE '' END);
 END
 $$;
 
@@ -706,7 +708,9 @@ CREATE TABLE holdfast.worker (
     pid integer NOT NULL,
     version text NOT NULL,
     queues text[] NOT NULL,
+    limits jsonb DEFAULT '{}'::jsonb NOT NULL,
     steps text[] NOT NULL,
+    only_steps text[] DEFAULT '{}'::text[] NOT NULL,
     slots integer NOT NULL,
     idle boolean DEFAULT false NOT NULL,
     stuck integer DEFAULT 0 NOT NULL,
@@ -732,7 +736,11 @@ COMMENT ON COLUMN holdfast.worker.version IS 'The version of Holdfast it runs.';
 
 COMMENT ON COLUMN holdfast.worker.queues IS 'The queues it serves.';
 
+COMMENT ON COLUMN holdfast.worker.limits IS 'How many steps of a queue it executes at once, for those that have a limit: {"mail": 5}.';
+
 COMMENT ON COLUMN holdfast.worker.steps IS 'The steps it knows, as kind.Step; it claims nothing else.';
+
+COMMENT ON COLUMN holdfast.worker.only_steps IS 'The kinds and steps of its App that it was told to keep to; empty: all.';
 
 COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
 
@@ -1302,6 +1310,7 @@ CREATE TABLE holdfast.kind (
     priority smallint NOT NULL,
     first holdfast.step_name,
     graph jsonb NOT NULL,
+    was text[] DEFAULT '{}'::text[] NOT NULL,
     seen_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
     paused_at timestamp with time zone,
     paused_by text
@@ -1318,6 +1327,8 @@ COMMENT ON COLUMN holdfast.kind.priority IS 'The priority of its tasks unless th
 COMMENT ON COLUMN holdfast.kind.first IS 'Its only step if it has just one, else null.';
 
 COMMENT ON COLUMN holdfast.kind.graph IS 'Which step can follow which: {"ReadName": ["SayHello"], …}.';
+
+COMMENT ON COLUMN holdfast.kind.was IS 'Its old names, under which tasks may still stand: a pause holds for them too.';
 
 COMMENT ON COLUMN holdfast.kind.seen_at IS 'When a worker last declared it anew.';
 
@@ -1426,7 +1437,7 @@ CREATE VIEW holdfast.tasks AS
             WHEN (t.run_at > holdfast.now()) THEN 'scheduled'::text
             WHEN (((t.queue)::text IN ( SELECT q.name
                FROM holdfast.queue q
-              WHERE (q.paused_at IS NOT NULL))) OR ((t.kind)::text IN ( SELECT k.name
+              WHERE (q.paused_at IS NOT NULL))) OR ((t.kind)::text IN ( SELECT unnest((k.was || (k.name)::text)) AS unnest
                FROM holdfast.kind k
               WHERE (k.paused_at IS NOT NULL)))) THEN 'paused'::text
             WHEN (NOT (EXISTS ( SELECT

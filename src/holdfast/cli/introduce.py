@@ -74,7 +74,7 @@ def declared_queues(app: "Tasks") -> list[str]:
     return sorted({step.queue for step in known_steps(app)}) or ["default"]
 
 
-def start_warnings(app: "Tasks", queues: Sequence[str]) -> list[str]:
+def start_warnings(app: "Tasks", queues: Sequence[str], only: Sequence[str] = ()) -> list[str]:
     """What is odd: variables that are no settings, no tasks, queues that are not served, moves that cannot be read."""
     from holdfast._db.config import unknown_variables
     from holdfast._model.graph import edges
@@ -82,7 +82,8 @@ def start_warnings(app: "Tasks", queues: Sequence[str]) -> list[str]:
     odd = [line(each) for each in unknown_variables().values()]
     if not app._steps:
         return [*odd, "this App declares no tasks: did you name its modules, App(modules=[…])?"]
-    elsewhere = sorted({(step.queue, step.kind) for step in known_steps(app) if step.queue not in queues})
+    ours = [each for each in known_steps(app) if not only or {each.kind, f"{each.kind}.{each.name}"} & set(only)]
+    elsewhere = sorted({(step.queue, step.kind) for step in ours if step.queue not in queues})
     found = [
         f"{kind} goes to the queue {queue}, which this worker does not serve: add -q {queue}"
         for queue, kind in elsewhere

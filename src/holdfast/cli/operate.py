@@ -226,11 +226,17 @@ def _worker_row(worker: "WorkerInfo") -> list[Cell]:
         line(worker.name, 60),
         line(f"{worker.host}:{worker.pid}", 60),
         (worker.condition, colours.get(worker.condition, _ATTENTION)),
-        line(", ".join(worker.queues), 60),
+        line(_serves(worker), 60),
         f"{worker.running:,}/{worker.slots:,}" + (f" ({worker.stuck} stuck)" if worker.stuck else ""),
         relative(worker.seen_at),
         line(worker.version),
     ]
+
+
+def _serves(worker: "WorkerInfo") -> str:
+    """`mail:5, default`, and what it was told to keep to."""
+    queues = ", ".join(f"{name}:{worker.limits[name]}" if name in worker.limits else name for name in worker.queues)
+    return f"{queues} (only {', '.join(worker.only)})" if worker.only else queues
 
 
 # --- pause and resume

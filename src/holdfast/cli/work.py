@@ -5,7 +5,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
@@ -16,6 +16,7 @@ from holdfast.cli.options import Setup, common_options, duration, pass_setup, se
 from holdfast.cli.output import FAILED, NOT_FOUND, Failure, line, note, print_json
 
 if TYPE_CHECKING:
+    from holdfast._engine.settings import WorkerSettings
     from holdfast._engine.worker import Worker
     from holdfast.app import App
     from holdfast.insights import WorkerInfo
@@ -28,7 +29,8 @@ SILENT = 60.0
 
 @click.command()
 @click.argument("app", required=False)
-@setting_option("queues", "-q", multiple=True, metavar="NAMES", help="Queues to serve: mail,default.")
+@setting_option("queues", "-q", multiple=True, metavar="NAMES", help="Queues to serve, with limits: mail:5,default.")
+@setting_option("only", multiple=True, metavar="STEP", help="Know only this kind or step, such as video.Encode.")
 @setting_option("concurrency", "-c", metavar="NUMBER")
 @setting_option("lease", metavar="DURATION")
 @setting_option("beat", metavar="DURATION")
@@ -59,11 +61,15 @@ def worker(
     SIGTERM and Ctrl-C stop it gracefully: running steps may end within the grace time, the rest is given back. A
     second signal stops it at once. Exit codes: 0 stopped, 1 failed, 4 the database cannot be reached.
 
+    -q mail:5,default executes at most 5 steps of mail at once. Queues share the slots: while several have work, none
+    takes all. --only is for special machines: the other steps of APP stay for other workers.
+
     It never starts a server: `holdfast dev` does, for development.
 
     \b
     Example:
-      holdfast worker shop.app -q mail,default -c 20
+      holdfast worker shop.app -q mail:5,default -c 20
+      holdfast worker shop.app --only video.Encode --only thumbnails
       holdfast worker hello.py --drain
     """
     from holdfast._engine.settings import WorkerSettings
@@ -76,7 +82,7 @@ def worker(
     loaded = load_app(app, url=setup.url, schema=setup.chosen_schema)
     revive()
     loaded.database  # noqa: B018 - says now if there is none
-    _tell_start(loaded, chosen.queues)
+    _tell_start(loaded, chosen)
     run_worker(lambda: loaded.make_worker(**settings), dict.fromkeys(_SIGNALS, _on_signal), drain=drain)
     log.info("stopped")
 
@@ -152,14 +158,14 @@ def _on_signal(made: "Worker", running: "asyncio.Task[None]", number: signal.Sig
         log.info("%s: stopping; nothing runs", number.name)
 
 
-def _tell_start(app: "App", queues: Sequence[str]) -> None:
+def _tell_start(app: "App", settings: "WorkerSettings") -> None:
     from holdfast.cli.introduce import database_in_short, start_warnings, steps_in_short
 
     schema = "" if app.schema == "holdfast" else f", schema {app.schema}"
     log.info("database: %s%s", database_in_short(app.database), schema)
     if app._steps:
         log.info("%s", steps_in_short(app))
-    for warning in start_warnings(app, queues):
+    for warning in start_warnings(app, settings.queues, settings.only):
         log.warning("%s", warning)
 
 

@@ -201,7 +201,9 @@ CREATE TABLE holdfast.worker (
     pid               integer NOT NULL,
     version           text NOT NULL,
     queues            text[] NOT NULL,
+    limits            jsonb NOT NULL DEFAULT '{}',
     steps             text[] NOT NULL,
+    only_steps        text[] NOT NULL DEFAULT '{}',
     slots             integer NOT NULL,
     idle              boolean NOT NULL DEFAULT false,
     stuck             integer NOT NULL DEFAULT 0,
@@ -219,6 +221,8 @@ COMMENT ON COLUMN holdfast.worker.host IS 'The machine it runs on.';
 COMMENT ON COLUMN holdfast.worker.pid IS 'Its process id on that machine.';
 COMMENT ON COLUMN holdfast.worker.version IS 'The version of Holdfast it runs.';
 COMMENT ON COLUMN holdfast.worker.queues IS 'The queues it serves.';
+COMMENT ON COLUMN holdfast.worker.limits IS 'How many steps of a queue it executes at once, for those that have a limit: {"mail": 5}.';
+COMMENT ON COLUMN holdfast.worker.only_steps IS 'The kinds and steps of its App that it was told to keep to; empty: all.';
 COMMENT ON COLUMN holdfast.worker.steps IS 'The steps it knows, as kind.Step; it claims nothing else.';
 COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
 COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
@@ -235,6 +239,7 @@ CREATE TABLE holdfast.kind (
     priority  smallint NOT NULL,
     first     holdfast.step_name,
     graph     jsonb NOT NULL,
+    was       text[] NOT NULL DEFAULT '{}',
     seen_at   timestamptz NOT NULL DEFAULT holdfast.now(),
     paused_at timestamptz,
     paused_by text
@@ -245,6 +250,7 @@ COMMENT ON COLUMN holdfast.kind.queue IS 'Where its tasks go unless the enqueue 
 COMMENT ON COLUMN holdfast.kind.priority IS 'The priority of its tasks unless the enqueue says otherwise.';
 COMMENT ON COLUMN holdfast.kind.first IS 'Its only step if it has just one, else null.';
 COMMENT ON COLUMN holdfast.kind.graph IS 'Which step can follow which: {"ReadName": ["SayHello"], …}.';
+COMMENT ON COLUMN holdfast.kind.was IS 'Its old names, under which tasks may still stand: a pause holds for them too.';
 COMMENT ON COLUMN holdfast.kind.seen_at IS 'When a worker last declared it anew.';
 COMMENT ON COLUMN holdfast.kind.paused_at IS 'Since when none of its tasks is claimed; null unless paused. Workers that declare it anew leave it alone.';
 COMMENT ON COLUMN holdfast.kind.paused_by IS 'Who paused it, and why.';

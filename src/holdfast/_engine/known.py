@@ -1,0 +1,42 @@
+"""What a worker knows: the steps of its App, or only some of them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast._model.tasks import Tasks
+from holdfast.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The steps that a worker claims, as `kind.Step` with their old names, and their crash limits as JSON.
+
+    `left_out` has the steps of its App that it leaves to others, as kind and step.
+    """
+
+    steps: list[str]
+    crash_limits: str
+    left_out: frozenset[tuple[str, str]] = frozenset()
+
+    @classmethod
+    def of(cls, tasks: Tasks, only: Sequence[str] = ()) -> "Known":
+        """All steps of these tasks, or only those named, as `kind` or `kind.Step`."""
+        if only:
+            _check(tasks, only)
+        chosen = {
+            row: step
+            for row, step in tasks._steps.items()
+            if not only or step.kind in only or f"{step.kind}.{step.name}" in only
+        }
+        limits = {f"{kind}.{name}": step.max_crashes for (kind, name), step in chosen.items()}
+        return cls(sorted(limits), json.dumps(limits), frozenset(tasks._steps.keys() - chosen.keys()))
+
+
+def _check(tasks: Tasks, only: Sequence[str]) -> None:
+    kinds = {step.kind for step in tasks._steps.values()}
+    steps = {f"{step.kind}.{step.name}" for step in tasks._steps.values()}
+    for name in only:
+        if name not in kinds and name not in steps:
+            known = ", ".join(sorted(steps)) or "none"
+            raise ConfigError(f"only={name!r}: there is no such kind or step in this App. Its steps are: {known}")
