@@ -152,7 +152,14 @@ def test_a_kind_declared_again_is_written_only_if_it_differs(db: Db) -> None:
     first = declare()
     db.clock.advance(5)
     assert declare() == first
-    for change in ({"queue": "other"}, {"priority": 2}, {"first": None}, {"graph": b"{}"}, {"was": []}):
+    changes: list[dict[str, Any]] = [
+        {"queue": "other"},
+        {"priority": 2},
+        {"first": None},
+        {"graph": b"{}"},
+        {"was": []},
+    ]
+    for change in changes:
         before = db.one("SELECT xmin::text FROM holdfast.kind")
         assert declare(**change)[0] != before
 
