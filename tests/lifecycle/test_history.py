@@ -541,3 +541,9 @@ def test_A4_a_chore_that_fails_keeps_no_other_from_being_done(own_db: Db, monkey
     done, failures = asyncio.run(made.once())
     assert done.what[-1] == "it was done"
     assert list(failures) == ["making partitions"]
+
+
+def test_A4_an_outage_ends_the_pass_and_is_told_once(own_db: Db) -> None:
+    made = Maintenance(Link("postgresql://127.0.0.1:1/none", own_db.queries, "m"), own_db.queries)
+    done, failures = asyncio.run(made.once())
+    assert (done, list(failures)) == (chores.Done(), ["making partitions"])

@@ -236,3 +236,18 @@ async def test_T22_a_move_that_was_rolled_back_lets_nobody_run_beside_it(holdfas
 async def test_T22_without_a_worker_it_says_so() -> None:
     with pytest.raises(Exception, match="needs a worker"):
         await context().move(Rest(), conn=None)
+
+
+async def test_M13_a_move_on_a_day_without_partitions_makes_them(holdfast: Harness) -> None:
+    """An error would end the user's transaction, and be the step's."""
+    ref = await holdfast.app.enqueue(Leave("loses its lease"))
+    async with running(holdfast.worker()):
+        await until(lambda: gates["begun"].is_set(), "for the step")
+        sql(
+            holdfast.url,
+            "CREATE OR REPLACE FUNCTION holdfast.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE"
+            " AS $$ SELECT pg_catalog.statement_timestamp() + interval '300 days' $$",
+        )
+        gates["go"].set()
+        await ref.result(timeout=60)
+    assert attempts(holdfast.url, ref.id)[0] == (1, "Leave", "advanced")

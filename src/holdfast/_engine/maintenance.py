@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeAlias
 
-from holdfast._db.connection import Link, explained, is_passing
+from holdfast._db.connection import Link, explained, is_passing, is_unknown
 from holdfast._engine.history import (
     LOCK_TIMEOUT,
     Done,
@@ -24,6 +24,7 @@ from holdfast._engine.history import (
 from holdfast._model.duration import in_short
 from holdfast._sql import history
 from holdfast._sql.queries import Queries
+from holdfast.errors import DatabaseUnreachable
 
 log = logging.getLogger("holdfast.worker")
 
@@ -83,6 +84,8 @@ class Maintenance:
                     done = await chore(self._link, self._queries)
                 except Exception as error:
                     failures[name] = error
+                    if isinstance(error, DatabaseUnreachable) or is_unknown(error):
+                        break  # an outage is told once, not once per chore
                 else:
                     whole.what += done.what
                     whole.more |= done.more
