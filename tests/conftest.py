@@ -1,8 +1,44 @@
-"""For all tests, whoever started them."""
+"""For all tests, whoever started them; with `--through=pgbouncer`, on a pooler in front of every server."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from pgbouncer import MISSING, PROGRAM, Way
 
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that: then no test that
 # interrupts a command could work.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--through", choices=["pgbouncer"], help="run the tests through a pooler in transaction mode")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "direct(reason): cannot be run through a pooler, and why")
+    if config.getoption("--through") and PROGRAM is None:
+        raise pytest.UsageError(MISSING)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--through"):
+        for item in items:
+            if mark := item.get_closest_marker("direct"):
+                item.add_marker(pytest.mark.skip(reason=f"not through a pooler: {mark.args[0]}"))
+
+
+@pytest.fixture(scope="session")
+def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+    """How tests reach their databases: directly, or through a pooler."""
+    with ExitStack() as poolers:
+        yield Way(bool(request.config.getoption("--through")), poolers)
+
+
+@pytest.fixture
+def holdfast_url(holdfast_url: str, holdfast_server: str, way: Way) -> str:
+    """The URL of a migrated database for one test."""
+    return way.to(holdfast_url, holdfast_server)

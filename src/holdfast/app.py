@@ -51,7 +51,8 @@ class App(Tasks):
     """Tasks with a database. Making one opens and imports nothing.
 
     `url` is a PostgreSQL URL; without it, HOLDFAST_URL, pyproject.toml, DATABASE_URL or a running embedded server say
-    it, at first use. `schema` holds the tables. `modules` are imported when a worker or a command needs the tasks;
+    it, at first use. `direct_url` is the same database without the pooler, if `url` goes through one: for notifications
+    and beats. `schema` holds the tables. `modules` are imported when a worker or a command needs the tasks;
     `include` takes in what other `Tasks` declare.
     """
 
@@ -59,6 +60,7 @@ class App(Tasks):
         self,
         url: str | None = None,
         *,
+        direct_url: str | None = None,
         schema: str | None = None,
         modules: Sequence[str] = (),
         include: Sequence[Tasks] = (),
@@ -69,6 +71,7 @@ class App(Tasks):
         if isinstance(include, Tasks):
             raise DeclarationError("App(include=tasks): give a list of them, App(include=[tasks])")
         self._url = url
+        self._direct_url = direct_url
         self._modules = tuple(modules)
         self._loaded = False
         self._database: Database | None = None
@@ -87,7 +90,7 @@ class App(Tasks):
     def database(self) -> Database:
         """The database this app uses, and where its URL came from; resolved at first use."""
         if self._database is None:
-            self._database = resolve(self._url)
+            self._database = resolve(self._url, self._direct_url)
         return self._database
 
     @property
@@ -325,7 +328,15 @@ class App(Tasks):
     def make_worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker that is not running yet: for the command line and for tests."""
         settings = WorkerSettings.of(**worker_options(options))
-        return Worker(self.load(), self.database.url, settings, schema=self.schema, version=package_version())
+        database = self.database
+        return Worker(
+            self.load(),
+            database.url,
+            settings,
+            direct_url=database.direct_url,
+            schema=self.schema,
+            version=package_version(),
+        )
 
     @asynccontextmanager
     async def lifespan(self, asgi: Any, /) -> AsyncIterator[None]:

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast._db.connection import connect_sync, with_database
 from holdfast._model.names import uuid7
+from pgbouncer import Way
 
 from .support import NOW, Db
 
@@ -14,11 +15,11 @@ TABLES = ("task", "archive", "attempt", "worker", "kind", "queue", "change", "se
 
 
 @pytest.fixture(scope="session")
-def shared_url(holdfast_server: str, holdfast_template: str) -> Iterator[str]:
+def shared_url(holdfast_server: str, holdfast_template: str, way: Way) -> Iterator[str]:
     name = f"holdfast_lifecycle_{uuid4().hex[:12]}"
     with connect_sync(holdfast_server) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {holdfast_template}".encode())
-    yield with_database(holdfast_server, name)
+    yield way.to(with_database(holdfast_server, name), holdfast_server)
     with connect_sync(holdfast_server) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 

@@ -151,6 +151,8 @@ def test_good_schema_names() -> None:
 EXAMPLES: dict[str, tuple[Any, str, str, list[Any]]] = {
     # name: an argument, a variable, a line of TOML, and the values they come to
     "url": ("postgresql://a/db", "postgresql://b/db", '"postgresql://c/db"', [f"postgresql://{x}/db" for x in "abc"]),
+    "direct_url": ("postgresql://a/db", "host=b", '"host=c"', ["postgresql://a/db", "host=b", "host=c"]),
+    "pooler": ("none", "Transaction", '"auto"', ["none", "transaction", "auto"]),
     "schema": ("a", "b", '"c"', ["a", "b", "c"]),
     "app": ("a.py", "b:app", '"c"', ["a.py", "b:app", "c"]),
     "queues": (["a", "b"], "b:5, c", '["c", "d:1"]', [("a", "b"), ("b:5", "c"), ("c", "d:1")]),

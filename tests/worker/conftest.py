@@ -13,6 +13,7 @@ from holdfast import embedded
 from holdfast._db.connection import with_database
 from holdfast._db.migrate import migrate
 from holdfast.embedded import Server
+from pgbouncer import Way
 
 from .support import sql
 
@@ -32,12 +33,12 @@ def own_server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def own_url(own_server: Server) -> Iterator[str]:
+def own_url(own_server: Server, way: Way) -> Iterator[str]:
     """A migrated database on that server, whose commits outlive an immediate stop."""
     name = f"own_{uuid4().hex[:12]}"
     sql(own_server.url(), f"CREATE DATABASE {name} TEMPLATE pattern")
     sql(own_server.url(), f"ALTER DATABASE {name} SET synchronous_commit = on")
-    yield with_database(own_server.url(), name)
+    yield way.to(with_database(own_server.url(), name), own_server.url())
     embedded.start(own_server.folder, durable=False)
     sql(own_server.url(), f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -50,6 +50,8 @@ class Database:
 
     url: str
     source: str
+    direct_url: str | None = None
+    """The same database without the pooler, if it is told."""
 
 
 # Resolving ------------------------------------------------------------------------------------------
@@ -75,11 +77,16 @@ def setting(
 
 
 def resolve(
-    url: str | None = None, *, environment: Mapping[str, str] | None = None, start: Path | None = None
+    url: str | None = None,
+    direct_url: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    start: Path | None = None,
 ) -> Database:
     """The database to use, or `NoDatabase` with the ways to name one."""
     found = setting("url", url, environment=environment, start=start)
-    return Database(found.value, found.source)
+    direct = setting("direct_url", direct_url, environment=environment, start=start)
+    return Database(found.value, found.source, direct.value)
 
 
 def worker_options(given: Mapping[str, Any], **where: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg.waiting import Wait
 
 from holdfast._db.config import redact
+from holdfast._db.pooler import meet
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -133,10 +134,14 @@ def with_database(url: str, name: str) -> str:
 
 
 async def connect(url: str, name: str = "holdfast") -> AsyncConnection[Any]:
-    """A new connection in autocommit mode."""
+    """A new connection in autocommit mode; nothing is prepared on it, for there may be a pooler in between."""
     try:
         connection = await AsyncConnection.connect(
-            conninfo(url, name), autocommit=True, cursor_factory=AsyncRawCursor, row_factory=tuple_row
+            conninfo(url, name),
+            autocommit=True,
+            cursor_factory=AsyncRawCursor,
+            row_factory=tuple_row,
+            prepare_threshold=None,
         )
     except psycopg.Error as error:
         raise unreachable(error) from None
@@ -148,7 +153,11 @@ def connect_sync(url: str, name: str = "holdfast") -> Connection[Any]:
     """A new blocking connection in autocommit mode."""
     try:
         connection = Connection.connect(
-            conninfo(url, name), autocommit=True, cursor_factory=RawCursor, row_factory=tuple_row
+            conninfo(url, name),
+            autocommit=True,
+            cursor_factory=RawCursor,
+            row_factory=tuple_row,
+            prepare_threshold=None,
         )
     except psycopg.Error as error:
         raise unreachable(error) from None
@@ -183,7 +192,12 @@ async def run(
         return query.read([])
     if adapted:
         _adapt(cursor)
-    await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+    try:
+        await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+    except psycopg.errors.FeatureNotSupported as error:
+        if is_outdated(error) and not adapted:
+            await connection.close()  # the driver would send the old plan again and again
+        raise
     return query.read(await cursor.fetchall() if cursor.description else [])
 
 
@@ -198,7 +212,12 @@ def run_sync(connection: Connection[Any], query: Query[T], *, adapted: bool = Fa
         return query.read([])
     if adapted:
         _adapt(cursor)
-    cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+    try:
+        cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+    except psycopg.errors.FeatureNotSupported as error:
+        if is_outdated(error) and not adapted:
+            connection.close()
+        raise
     return query.read(cursor.fetchall() if cursor.description else [])
 
 
@@ -206,7 +225,8 @@ def run_sync(connection: Connection[Any], query: Query[T], *, adapted: bool = Fa
 
 _PASSING = ("08", "53", "57", "40")
 _PASSING_STATES = {"25006", "26000", "55P03", "55006", "25P03", "25P04"}
-_UNUSABLE = {"25006", "26000"}
+_UNUSABLE = {"25006", "26000", "0A000"}
+_OLD_PLAN = "cached plan must not change result type"
 _NO_SCHEMA = {"3F000", "42P01", "42883", "42704", "42703"}
 _DATA = ("22", "23", "54")
 _REFUSED = ("28", "3D")
@@ -243,7 +263,12 @@ def is_passing(error: BaseException) -> bool:
     state = error.sqlstate
     if state is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return state.startswith(_PASSING) or state in _PASSING_STATES
+    return state.startswith(_PASSING) or state in _PASSING_STATES or is_outdated(error)
+
+
+def is_outdated(error: BaseException) -> bool:
+    """Whether a statement was refused because its tables changed since it was prepared: on a new connection it runs."""
+    return isinstance(error, psycopg.errors.FeatureNotSupported) and _OLD_PLAN in str(error)
 
 
 def is_data_error(error: BaseException) -> bool:
@@ -315,6 +340,8 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
         return error
     if isinstance(error, (psycopg.OperationalError, TimeoutError)) and is_passing(error):
         return DatabaseUnreachable(f"the database went away: {redact(str(error)).strip() or type(error).__name__}")
+    if is_outdated(error):
+        return DatabaseUnreachable("the tables were changed just now, by a migration: ask again")
     if not isinstance(error, psycopg.Error):
         return None
     text = (error.diag.message_primary or str(error)).removeprefix("holdfast: ")
@@ -384,6 +411,7 @@ class Link:
         self._connection: AsyncConnection[Any] | None = None
         self._lock = asyncio.Lock()
         self._wrap = False
+        self._pooled = False
         self._pipelined = False
         self.server: str | None = None
         self.contact_since: float | None = None
@@ -420,6 +448,8 @@ class Link:
                     connection = await self._open()
                     await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                     await connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'".encode())
+                    if self._pooled:
+                        await run(connection, self._same_server())
                     try:
                         answer = await drive(plan, partial(run, connection))
                     except EnqueueRefused:
@@ -463,11 +493,13 @@ class Link:
         await self.close()
         connection = await connect(self._url, self._name)
         self._connection = connection
+        self._pooled = await meet(connection)
         isolation, read_only = await run(connection, self._queries.isolation())
         if read_only == "on":
             raise DatabaseUnreachable("this server is read-only: a standby, or a primary that was replaced")
         # Claims with SKIP LOCKED fail under stricter isolation; no SET, which a pooler would leak to others.
-        self._wrap = isolation != "read committed"
+        # What holds for one connection of a pooler's need not hold for the next.
+        self._wrap = self._pooled or isolation != "read committed"
         self.server = await run(connection, self._queries.server())
         self.contact_since = time.monotonic()
         return connection
@@ -481,6 +513,9 @@ class Link:
             await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             if lock_timeout is not None:
                 await connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'".encode())
+            if self._pooled:
+                check = self._same_server()
+                await connection.execute(check.statement.text.encode(), check.parameters)
             for query in queries:
                 cursor = AsyncRawCursor(connection, row_factory=tuple_row)
                 await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
@@ -492,13 +527,20 @@ class Link:
             for query, cursor in zip(queries, cursors, strict=True)
         ]
 
+    def _same_server(self) -> Query[None]:
+        """Fails on another server than the one that was met: a pooler outlives its servers, and does not tell."""
+        return self._queries.same_server(self.server or "")
+
     async def _after(self, error: BaseException) -> None:
         """Leaves the connection usable, or drops it."""
         connection = self._connection
         if connection is None:
             return
+        if self._pooled and isinstance(error, psycopg.errors.DivisionByZero):
+            await self.close()
+            raise ConnectionError("behind the pooler is another server than before") from None
         # After a failed pipeline the driver believes statements to be prepared that the server has skipped.
-        broken, self._pipelined = self._pipelined, False
+        broken, self._pipelined = self._pipelined and not self._pooled, False
         usable = isinstance(error, psycopg.Error) and not is_unknown(error) and error.sqlstate not in _UNUSABLE
         if usable and not broken and not connection.closed:
             try:

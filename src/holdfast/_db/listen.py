@@ -1,4 +1,7 @@
-"""Notifications: a hint that something happened, never the truth. The connection is pinged and replaced when silent."""
+"""Notifications: a hint that something happened, never the truth. The connection is pinged and replaced when silent.
+
+Behind a pooler in transaction mode nothing would be heard: then nobody listens, and polling does it all.
+"""
 
 import asyncio
 import logging
@@ -6,12 +9,19 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast._db.connection import connect, pause_after
+from holdfast._db.pooler import meet
 from holdfast._sql.query import quote
 
 log = logging.getLogger("holdfast.listen")
 
 PING_EVERY = 10.0
 PING_WITHIN = 5.0
+REST = 600.0
+"""Seconds until another try where notifications do not come through."""
+
+
+class _Deaf(Exception):
+    """Notifications do not come through."""
 
 
 class Listener:
@@ -21,14 +31,26 @@ class Listener:
         self._url = url
         self._channel = channel
         self._heard = heard
+        self._silent = 0
         self.listening = asyncio.Event()
 
     async def run(self) -> None:
         """Never returns; ends by cancellation."""
-        failures = 0
+        failures, told = 0, False
         while True:
             try:
                 await self._listen()
+            except _Deaf as reason:
+                log.log(
+                    logging.DEBUG if told else logging.INFO,
+                    "no notifications (%s): polling finds everything, a little later. "
+                    "For notifications, set HOLDFAST_DIRECT_URL to a URL of this database without the pooler",
+                    reason,
+                )
+                told = True
+                self.listening.clear()
+                await asyncio.sleep(REST)
+                continue
             except Exception as error:
                 failures = 1 if self.listening.is_set() else failures + 1
                 # Once per outage, not once per try: an outage must not flood the log.
@@ -45,11 +67,13 @@ class Listener:
         connection = await connect(self._url, "holdfast listen")
         try:
             async with asyncio.timeout(PING_WITHIN):
+                if await meet(connection):
+                    raise _Deaf("there is a pooler in transaction mode in between")
                 await connection.execute(b"LISTEN " + quote(self._channel).encode())
             self.listening.set()
             # Whatever was notified while nobody listened is found by looking.
             self._heard("queue *")
-            pinged = False
+            pinged = ever = False
             while True:
                 heard = False
                 wait = PING_WITHIN if pinged else PING_EVERY
@@ -58,8 +82,11 @@ class Listener:
                     if note.payload != "ping":
                         self._heard(note.payload)
                 if heard:
-                    pinged = False  # whatever came shows that the connection lives
+                    pinged, ever, self._silent = False, True, 0  # whatever came shows that the connection lives
                 elif pinged:
+                    self._silent += not ever
+                    if self._silent > 1:
+                        raise _Deaf("two connections in a row heard nothing, not even their own ping")
                     raise ConnectionError("the listening connection does not answer")
                 else:
                     async with asyncio.timeout(PING_WITHIN):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor, Rollback
+from psycopg import AsyncConnection, AsyncRawCursor, Connection, IsolationLevel, RawCursor, Rollback
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
@@ -25,6 +25,7 @@ from holdfast._db.connection import (
     run_sync,
     tell_no_hint,
 )
+from holdfast._db.pooler import meet, meet_sync
 from holdfast._sql.plans import Plan, drive, drive_sync
 from holdfast._sql.queries import NewTask, Queries
 from holdfast._sql.query import Query
@@ -41,6 +42,15 @@ last of a larger one still unsent, for ever."""
 
 async def _prepare(connection: AsyncConnection[Any]) -> None:
     _adapt(connection)
+    # Whatever the role's default is: what follows a plan must see what was committed meanwhile.
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    await meet(connection)
+
+
+def _prepare_sync(connection: Connection[Any]) -> None:
+    _adapt(connection)
+    connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    meet_sync(connection)
 
 
 class _Connection(AsyncConnection[Any]):
@@ -252,7 +262,7 @@ class SyncPool:
                     min_size=1,
                     max_size=SIZE,
                     open=False,
-                    configure=_adapt,
+                    configure=_prepare_sync,
                     kwargs={"autocommit": True, "cursor_factory": RawCursor, "row_factory": tuple_row},
                 )
                 pool.open()

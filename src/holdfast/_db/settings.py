@@ -55,7 +55,7 @@ def checked(about: Setting, value: Any, place: str = "", *, is_text: bool = Fals
         if isinstance(error, ConfigError) and not isinstance(error, InvalidDuration):
             raise ConfigError(f"{place}: {error}" if place else str(error)) from None
         # A URL may hold a password.
-        shown = f"a {type(value).__name__}" if about.name == "url" else repr(value)
+        shown = f"a {type(value).__name__}" if about.name in ("url", "direct_url") else repr(value)
         raise ConfigError(f"{place or about.name} must be {about.expects}, not {shown}") from None
 
 
@@ -134,6 +134,7 @@ def _duration(name: str, about: str, default: float | None, *, read: Callable[[A
     return Setting(name, about, 'a duration such as "30s" or 1.5', read, _number_or_text, default)
 
 
+POOLERS = ("auto", "transaction", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("pretty", "json")
 SETTINGS = {
@@ -176,6 +177,19 @@ SETTINGS = {
             _duration("retention", "History is kept so long, unless the database says it.", None, read=_retention),
             expects='a duration of at least a day, such as "14d"',
             worked_out="7d",
+        ),
+        Setting(
+            "direct_url",
+            "The same database without the pooler: for notifications and beats.",
+            'a text such as "postgresql://user@host/database"',
+            _text,
+        ),
+        Setting(
+            "pooler",
+            "Whether a pooler is in between; auto finds out.",
+            f"one of {', '.join(POOLERS)}",
+            _one_of(*POOLERS),
+            default="auto",
         ),
         Setting(
             "log_level",

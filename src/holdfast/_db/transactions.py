@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast._db.connection import conninfo, run, run_sync
+from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._sql.query import Query
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ _LEVEL = IsolationLevel.READ_COMMITTED
 """Under a stricter one, which may be the role's default, our own beats would be in the way of every longer step."""
 _FORGET = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DISCARD TEMP; SELECT pg_catalog.pg_advisory_unlock_all()"
 """What one step has set must not meet the next: a search_path, say, of another customer."""
+_FORGET_INSIDE = f"SET CONSTRAINTS ALL IMMEDIATE; {_FORGET}"
+"""The same before the commit: a pooler takes the connection away with it. Deferred triggers still see what was set."""
 
 
 class StepTransaction(Protocol):
@@ -48,6 +51,7 @@ class Transactions:
         self._slots = slots
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self._sync_pool: ConnectionPool[Connection[Any]] | None = None
+        self.pooled = False
 
     async def for_loop(self) -> "StepTransaction":
         """A transaction for an `async def` step."""
@@ -58,11 +62,11 @@ class Transactions:
                 max_size=self._slots,
                 open=False,
                 kwargs={"autocommit": True},
-                configure=_prepare,
-                reset=_clean,
+                configure=self._prepare,
+                reset=self._clean,
             )
             await self._pool.open()
-        return _OnLoop(self._pool)
+        return _OnLoop(self._pool, self)
 
     async def for_thread(self) -> "StepTransaction":
         """A transaction for a `def` step."""
@@ -73,11 +77,11 @@ class Transactions:
                 max_size=self._slots,
                 open=False,
                 kwargs={"autocommit": True},
-                configure=_prepare_sync,
-                reset=_clean_sync,
+                configure=self._prepare_sync,
+                reset=self._clean_sync,
             )
             self._sync_pool.open()
-        return _InThread(self._sync_pool)
+        return _InThread(self._sync_pool, self)
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -85,28 +89,31 @@ class Transactions:
         if self._sync_pool is not None:
             await asyncio.to_thread(self._sync_pool.close, timeout=1)
 
+    async def _prepare(self, connection: AsyncConnection[Any]) -> None:
+        await connection.set_isolation_level(_LEVEL)
+        self.pooled = await meet(connection)
 
-async def _prepare(connection: AsyncConnection[Any]) -> None:
-    await connection.set_isolation_level(_LEVEL)
+    async def _clean(self, connection: AsyncConnection[Any]) -> None:
+        connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
+        connection.prepare_threshold = None if self.pooled else PREPARE_AFTER
+        if not self.pooled:
+            await connection.execute(_FORGET)
 
+    def _prepare_sync(self, connection: Connection[Any]) -> None:
+        connection.set_isolation_level(_LEVEL)
+        self.pooled = meet_sync(connection)
 
-async def _clean(connection: AsyncConnection[Any]) -> None:
-    connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
-    await connection.execute(_FORGET)
-
-
-def _prepare_sync(connection: Connection[Any]) -> None:
-    connection.set_isolation_level(_LEVEL)
-
-
-def _clean_sync(connection: Connection[Any]) -> None:
-    connection.row_factory, connection.cursor_factory = tuple_row, Cursor
-    connection.execute(_FORGET)
+    def _clean_sync(self, connection: Connection[Any]) -> None:
+        connection.row_factory, connection.cursor_factory = tuple_row, Cursor
+        connection.prepare_threshold = None if self.pooled else PREPARE_AFTER
+        if not self.pooled:
+            connection.execute(_FORGET)
 
 
 class _OnLoop:
-    def __init__(self, pool: AsyncConnectionPool[AsyncConnection[Any]]) -> None:
+    def __init__(self, pool: AsyncConnectionPool[AsyncConnection[Any]], of: Transactions) -> None:
         self._pool = pool
+        self._of = of
         self.tx: AsyncConnection[Any] | None = None
         self.tx_sync: Connection[Any] | None = None
 
@@ -125,6 +132,13 @@ class _OnLoop:
         return await run(self.tx, query, adapted=True)
 
     async def commit(self) -> None:
+        assert self.tx is not None  # noqa: S101 - begun
+        if self._of.pooled:
+            try:
+                await self.tx.execute(_FORGET_INSIDE)
+            except BaseException:
+                await self.roll_back()
+                raise
         await self._end(None)
 
     async def roll_back(self, *, drop: bool = False) -> None:
@@ -146,8 +160,9 @@ class _OnLoop:
 
 
 class _InThread:
-    def __init__(self, pool: ConnectionPool[Connection[Any]]) -> None:
+    def __init__(self, pool: ConnectionPool[Connection[Any]], of: Transactions) -> None:
         self._pool = pool
+        self._of = of
         self.tx: AsyncConnection[Any] | None = None
         self.tx_sync: Connection[Any] | None = None
 
@@ -159,7 +174,7 @@ class _InThread:
         return await asyncio.to_thread(partial(run_sync, self.tx_sync, query, adapted=True))
 
     async def commit(self) -> None:
-        await asyncio.to_thread(self._end, None)
+        await asyncio.to_thread(self._commit)
 
     async def roll_back(self, *, drop: bool = False) -> None:
         assert self.tx_sync is not None  # noqa: S101 - begun
@@ -178,6 +193,17 @@ class _InThread:
             self._pool.putconn(connection)
             raise
         self.tx_sync = connection
+
+    def _commit(self) -> None:
+        assert self.tx_sync is not None  # noqa: S101 - begun
+        if self._of.pooled:
+            try:
+                self.tx_sync.execute(_FORGET_INSIDE)
+            except BaseException:
+                with suppress(psycopg.ProgrammingError):
+                    self._end(psycopg.Rollback())
+                raise
+        self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
         assert self.tx_sync is not None  # noqa: S101 - begun

@@ -19,6 +19,7 @@ from holdfast._model.graph import edges
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast.errors import ConfigError
 
 log = logging.getLogger("holdfast.worker")
 
@@ -39,6 +40,7 @@ class Presence:
         settings: WorkerSettings,
         *,
         known: Known,
+        direct: Link | None,
         version: str,
         stop: Callable[[], None],
     ) -> None:
@@ -47,6 +49,7 @@ class Presence:
         self._tasks = tasks
         self._settings = settings
         self._known = known
+        self._direct = direct
         self._version = version
         self._stop = stop
         self._identity: UUID | None = None
@@ -59,6 +62,7 @@ class Presence:
         while not stop.is_set():
             try:
                 check_version(await self._link.run(self._queries.schema_version()), self._queries.schema)
+                await self._check_direct()
                 await self._link.run(self._queries.ensure_partitions())
                 for name in self._tasks._kinds:
                     await self._declare(name)
@@ -72,6 +76,18 @@ class Presence:
                     log.warning("%s, %.0f s at most: %s", what, left, _in_short(error))
                     tell_at = left - TELL_EVERY
                 await asyncio.sleep(0.5)
+
+    async def _check_direct(self) -> None:
+        """A beat on another database would renew nothing, and a worker that listens there would hear nothing."""
+        if self._direct is None:
+            return
+        places = [await link.run(self._queries.place()) for link in (self._link, self._direct)]
+        await self._direct.close()
+        if places[0] != places[1]:
+            raise ConfigError(
+                "direct_url (HOLDFAST_DIRECT_URL) names another database than the URL: it must be the same one, "
+                "without the pooler. `holdfast config` shows both"
+            )
 
     async def introduce(self, worker_id: UUID) -> None:
         """Writes the worker's row; again under a new identity when the server changed."""

@@ -54,10 +54,19 @@ class Worker:
     """One worker. `run()` lives until it is stopped, or until something happens that will not pass."""
 
     def __init__(
-        self, tasks: Tasks, url: str, settings: WorkerSettings, *, schema: str = "holdfast", version: str = ""
+        self,
+        tasks: Tasks,
+        url: str,
+        settings: WorkerSettings,
+        *,
+        direct_url: str | None = None,
+        schema: str = "holdfast",
+        version: str = "",
     ) -> None:
         self._tasks = tasks
         self._url = url
+        # Beats pass by a pooler that is full or stuck; notifications come through no other way.
+        self._direct_url = direct_url or url
         self._settings = settings
         self._queries = queries_of(schema)
         self._flag = StopFlag()
@@ -72,10 +81,19 @@ class Worker:
             return Link(url, self._queries, f"holdfast {name}")
 
         self._links = {name: link(name) for name in ("claim", "settle", "reap", "maintain")}
+        if direct_url is not None:
+            self._links["direct"] = Link(direct_url, self._queries, "holdfast check")
         known = Known.of(tasks, settings.only)
         self._known = known
         self.presence = Presence(
-            self._links["reap"], self._queries, tasks, settings, known=known, version=version, stop=self.stop
+            self._links["reap"],
+            self._queries,
+            tasks,
+            settings,
+            known=known,
+            direct=self._links.get("direct"),
+            version=version,
+            stop=self.stop,
         )
         self.claimer = Claimer(
             self._links["claim"],
@@ -117,7 +135,7 @@ class Worker:
         )
         self.hooks = Hooks(tasks)
         self.news = News(self._links["reap"], self._queries)
-        self.listener = Listener(url, schema, self._heard)
+        self.listener = Listener(self._direct_url, schema, self._heard)
 
     # --- life
 
@@ -136,7 +154,7 @@ class Worker:
             transactions, self._queries, self._tasks, self.execution, self.settler.recorder, lease=self._settings.lease
         )
         self.beat = Beat(
-            self._url,
+            self._direct_url,
             self._queries,
             self.roster,
             worker_id=lambda: self.claimer.worker_id,

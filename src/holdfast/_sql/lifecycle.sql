@@ -395,7 +395,16 @@ SELECT EXISTS (SELECT FROM holdfast.archive WHERE id = :id::uuid)
 
 -- server --
 -- Which server this is: a new one must not meet the identity and attempts given out by an old one.
-SELECT pg_catalog.pg_postmaster_start_time()::text || ' ' || pg_catalog.pg_is_in_recovery()::text
+SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' || pg_catalog.pg_is_in_recovery()::text
+
+-- place --
+-- Which database of which server this is: two URLs that answer the same are one.
+SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' || pg_catalog.current_database()
+
+-- same_server --
+-- Divides by zero if this is another server: so nothing that follows in the transaction is executed there.
+SELECT 1 / (extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' || pg_catalog.pg_is_in_recovery()::text
+            = :server::text)::integer
 
 -- isolation --
 -- What this connection's transactions default to: claims need READ COMMITTED.

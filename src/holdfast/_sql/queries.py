@@ -419,6 +419,12 @@ class Queries:
     def server(self) -> Query[str]:
         return self._query("server", _value)
 
+    def place(self) -> Query[str]:
+        return self._query("place", _value)
+
+    def same_server(self, server: str) -> Query[None]:
+        return self._query("same_server", _nothing, server=server)
+
     def isolation(self) -> Query[tuple[str, str]]:
         return self._query("isolation", lambda rows: (rows[0][0], rows[0][1]))
 

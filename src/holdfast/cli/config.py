@@ -68,8 +68,9 @@ def _settings(setup: Setup) -> tuple[dict[str, Resolved], list[str]]:
             problems.append(redact(str(error)))
     if found["app"].value is None and found["app"].is_default:
         found["app"] = Resolved("app", None, "not set")
-    if found["url"].value is not None:
-        found["url"] = Resolved("url", redact(found["url"].value), found["url"].source)
+    for name in ("url", "direct_url"):
+        if found[name].value is not None:
+            found[name] = Resolved(name, redact(found[name].value), found[name].source)
     return found, list(dict.fromkeys(problems))
 
 

@@ -47,7 +47,7 @@ class Setup:
     def database(self) -> Database:
         """The database, found in the same way as `App()` finds it."""
         found = self.setting("url")
-        return Database(found.value, found.source)
+        return Database(found.value, found.source, self.setting("direct_url").value)
 
     @contextmanager
     def opened(self) -> Iterator[tuple["SyncApp", "Queries"]]:
