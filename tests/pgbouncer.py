@@ -28,7 +28,7 @@ listen_port = {listen}
 listen_addr =
 auth_type = any
 max_client_conn = 1000
-default_pool_size = 20
+default_pool_size = {size}
 server_login_retry = 1
 ignore_startup_parameters = extra_float_digits, options
 logfile = {folder}/log
@@ -54,7 +54,7 @@ class Pooler:
 
 
 @contextmanager
-def pgbouncer(server_url: str) -> Iterator[Pooler]:
+def pgbouncer(server_url: str, *, size: int = 20) -> Iterator[Pooler]:
     """Starts one, and ends it afterwards."""
     assert PROGRAM is not None, MISSING
     server = conninfo_to_dict(server_url)
@@ -69,6 +69,7 @@ def pgbouncer(server_url: str) -> Iterator[Pooler]:
             password=password,
             folder=folder,
             listen=PORT,
+            size=size,
         )
     )
     # It refuses to run as root; whoever owns the server's socket may use it.

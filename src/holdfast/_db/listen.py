@@ -17,11 +17,11 @@ log = logging.getLogger("holdfast.listen")
 PING_EVERY = 10.0
 PING_WITHIN = 5.0
 REST = 600.0
-"""Seconds until another try where notifications do not come through."""
+"""Seconds until another look whether the pooler is still there."""
 
 
-class _Deaf(Exception):
-    """Notifications do not come through."""
+class _Pooled(Exception):
+    """There is a pooler in between."""
 
 
 class Listener:
@@ -31,7 +31,6 @@ class Listener:
         self._url = url
         self._channel = channel
         self._heard = heard
-        self._silent = 0
         self.listening = asyncio.Event()
 
     async def run(self) -> None:
@@ -40,15 +39,13 @@ class Listener:
         while True:
             try:
                 await self._listen()
-            except _Deaf as reason:
+            except _Pooled:
                 log.log(
                     logging.DEBUG if told else logging.INFO,
-                    "no notifications (%s): polling finds everything, a little later. "
+                    "no notifications through a pooler: polling finds everything, a little later. "
                     "For notifications, set HOLDFAST_DIRECT_URL to a URL of this database without the pooler",
-                    reason,
                 )
                 told = True
-                self.listening.clear()
                 await asyncio.sleep(REST)
                 continue
             except Exception as error:
@@ -68,12 +65,12 @@ class Listener:
         try:
             async with asyncio.timeout(PING_WITHIN):
                 if await meet(connection):
-                    raise _Deaf("there is a pooler in transaction mode in between")
+                    raise _Pooled
                 await connection.execute(b"LISTEN " + quote(self._channel).encode())
             self.listening.set()
             # Whatever was notified while nobody listened is found by looking.
             self._heard("queue *")
-            pinged = ever = False
+            pinged = False
             while True:
                 heard = False
                 wait = PING_WITHIN if pinged else PING_EVERY
@@ -82,11 +79,8 @@ class Listener:
                     if note.payload != "ping":
                         self._heard(note.payload)
                 if heard:
-                    pinged, ever, self._silent = False, True, 0  # whatever came shows that the connection lives
+                    pinged = False  # whatever came shows that the connection lives
                 elif pinged:
-                    self._silent += not ever
-                    if self._silent > 1:
-                        raise _Deaf("two connections in a row heard nothing, not even their own ping")
                     raise ConnectionError("the listening connection does not answer")
                 else:
                     async with asyncio.timeout(PING_WITHIN):

@@ -6,7 +6,8 @@ urgent tasks wait, and when the queue or the kind is paused; it looks for these 
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 from holdfast._db.connection import Link, is_passing
 from holdfast._engine.attempt import Roster, now
@@ -14,6 +15,9 @@ from holdfast._engine.ending import Ending
 from holdfast._engine.known import Known
 from holdfast._model.outcome import Advanced
 from holdfast._sql.queries import Obstacles, Queries
+from holdfast._sql.query import Query
+
+Run: TypeAlias = Callable[[Query[Any]], Awaitable[Any]]
 
 log = logging.getLogger("holdfast.worker")
 
@@ -35,8 +39,11 @@ class Keeper:
         self._allowed = allowed
         self._seen: dict[str, tuple[float, Obstacles]] = {}
 
-    async def look(self, endings: list[Ending]) -> None:
-        """Looks what speaks against keeping these, unless it was looked a moment ago. Without an answer none is."""
+    async def look(self, endings: list[Ending], run: Run | None = None) -> None:
+        """Looks what speaks against keeping these, unless it was looked a moment ago. Without an answer none is.
+
+        With `run`, in the transaction of a step: it would not outlive an error, which is raised then.
+        """
         lowest: dict[str, int] = {}
         for ending in endings:
             if isinstance(ending.outcome, Advanced):
@@ -45,8 +52,11 @@ class Keeper:
         for queue, priority in lowest.items():
             if now() - self._seen.get(queue, (0.0, _NONE))[0] > LOOK_SECONDS:
                 try:
-                    found = await self._link.run(self._queries.obstacles(queue, priority, self._known.steps))
+                    query = self._queries.obstacles(queue, priority, self._known.steps)
+                    found = await (run or self._link.run)(query)
                 except Exception as error:
+                    if run is not None:
+                        raise
                     # No reason to fail: what is not kept, anybody may go on with.
                     level = logging.DEBUG if is_passing(error) else logging.WARNING
                     log.log(level, "moves in queue %r are not kept: %s", queue, error)

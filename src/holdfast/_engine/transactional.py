@@ -156,7 +156,8 @@ class TransactionalSteps:
     async def _write(self, transaction: StepTransaction, ending: Ending) -> Times:
         plan = plans.new_tasks(self._queries, ending.attempt.children)
         ending.children = await plans.drive(plan, transaction.run)
-        await self._recorder.keeper.look([ending])
+        # On this connection too: one that waits for another while it holds its own can stop a small pool.
+        await self._recorder.keeper.look([ending], transaction.run)
         (group,) = groups([ending], self._recorder.keeper)
         query = write(self._queries, self._tasks, self._lease, group, with_children=False)
         ending.sent = now()
