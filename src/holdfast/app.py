@@ -380,7 +380,7 @@ class App(Tasks):
         watch = self._watches.get(loop)
         if watch is None or watch.pid != os.getpid():
             look = partial(insights.ended, self._queries)
-            watch = self._watches[loop] = Watch(self.database.url, self._queries, self._run, look)
+            watch = self._watches[loop] = Watch(self.database.listen_url, self._queries, self._run, look)
         return watch
 
     async def _run(self, query: Query[T]) -> T:

@@ -241,7 +241,7 @@ class SyncApp:
         with self._beginning:
             if self._watch is None or self._watch[0].pid != os.getpid():
                 look = partial(insights.ended, self._queries)
-                watch = Watch(self._database().url, self._queries, self._run_aside, look)
+                watch = Watch(self._database().listen_url, self._queries, self._run_aside, look)
                 self._watch = Background("holdfast-watch"), watch
             return self._watch
 

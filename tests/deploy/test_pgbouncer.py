@@ -114,11 +114,13 @@ def test_X3_the_naive_way_executes_another_clients_statement(narrow: str) -> Non
 
 
 async def test_X3_nothing_is_prepared_by_anything_of_ours(app: App, direct_url: str, pooled_url: str) -> None:
-    link, pool = Link(pooled_url, queries, "test"), Pool(pooled_url, "holdfast")
+    link, pool = Link(pooled_url, queries, "test"), Pool(pooled_url, queries)
     transactions = Transactions(pooled_url, 1)
     for _ in range(PREPARE_AFTER + 3):
         await link.run(queries.schema_version())
         await link.transact([queries.schema_version(), queries.server()])
+        await pool.enqueue(new_task())
+        await asyncio.gather(*(pool.enqueue(new_task()) for _ in range(3)))
         await pool.run(queries.schema_version(), then=queries.notify("default"))
         app.sync._connections.run(queries.schema_version())
         for made in (await transactions.for_loop(), await transactions.for_thread()):

@@ -204,7 +204,7 @@ async def test_X2_a_plan_older_than_its_table_is_a_passing_error(holdfast_url: s
     sql(holdfast_url, "CREATE TABLE changing (n int)")
     link, pool, sync_pool = (
         Link(holdfast_url, queries, "test"),
-        Pool(holdfast_url, "holdfast"),
+        Pool(holdfast_url, queries),
         SyncPool(holdfast_url, "holdfast"),
     )
     for _ in range(30):

@@ -73,6 +73,7 @@ async def test_W1_no_claim_ahead_with_slow_steps(holdfast: Harness) -> None:
             await until(lambda: left(holdfast) == 0, "for all")
 
 
+@pytest.mark.direct("it needs notifications")
 async def test_W2_W3_a_notification_wakes_long_before_the_poll_interval(holdfast: Harness) -> None:
     worker = holdfast.worker(poll=600, queues=["default"])
     async with running(worker):
@@ -108,6 +109,7 @@ async def test_W3_with_the_listener_dead_polling_finds_it(holdfast: Harness, mon
         assert await (await note.enqueue(1)).result(timeout=60) == 1
 
 
+@pytest.mark.direct("it needs notifications")
 async def test_W3_a_killed_listener_is_replaced(holdfast: Harness) -> None:
     worker = holdfast.worker(poll=600, queues=["default"])
     kill = (

@@ -194,6 +194,7 @@ async def test_L4_a_finish_after_the_takeover_is_dropped_with_a_warning(
 
 
 @BOTH
+@pytest.mark.direct("it needs notifications")
 async def test_Q8_M11_cancel_of_a_running_task(holdfast: Harness, what: Any, word: str) -> None:
     ref = await what.enqueue()
     worker = holdfast.worker(lease=60)  # told by notification, not by a beat

@@ -59,6 +59,7 @@ async def test_M6_a_locked_row_never_costs_the_connection_its_mind(
     await running
 
 
+@pytest.mark.direct("nothing is prepared there")
 async def test_M6_a_connection_is_not_used_again_after_a_failed_pipeline(holdfast: Harness) -> None:
     """What the driver believes to be prepared on it, the server may have skipped."""
     link = holdfast.worker(queues="default")._links["settle"]
@@ -139,6 +140,7 @@ async def test_W1_a_freed_slot_is_filled_although_others_are_busy(holdfast: Harn
     await running
 
 
+@pytest.mark.direct("it needs notifications")
 async def test_M11_a_notification_alone_cancels_nothing(holdfast: Harness) -> None:
     gate = asyncio.Event()
 

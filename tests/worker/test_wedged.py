@@ -36,6 +36,7 @@ async def test_M19_X7_a_worker_whose_loop_is_dead_ends_and_its_task_is_taken_ove
     await app.close()
 
 
+@pytest.mark.direct("a cancel request that is broken off ends PgBouncer 1.18")
 async def test_M19_X7_a_forked_child_does_not_go_on_as_its_parents_worker(app: App, own_url: str, log: Path) -> None:
     ref = await app.enqueue(fork.bind(), headers={"log": str(log)})
     with crew(own_url, log, 1, lease=3, link_timeout=2) as [member]:

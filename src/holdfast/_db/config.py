@@ -53,6 +53,11 @@ class Database:
     direct_url: str | None = None
     """The same database without the pooler, if it is told."""
 
+    @property
+    def listen_url(self) -> str:
+        """Where notifications come through, if anywhere."""
+        return self.direct_url or self.url
+
 
 # Resolving ------------------------------------------------------------------------------------------
 

@@ -20,6 +20,10 @@ REST = 600.0
 """Seconds until another look whether the pooler is still there."""
 
 
+_told: set[str] = set()
+"""The URLs of which it was told that they go through a pooler: once is enough for a process."""
+
+
 class _Pooled(Exception):
     """There is a pooler in between."""
 
@@ -35,17 +39,17 @@ class Listener:
 
     async def run(self) -> None:
         """Never returns; ends by cancellation."""
-        failures, told = 0, False
+        failures = 0
         while True:
             try:
                 await self._listen()
             except _Pooled:
                 log.log(
-                    logging.DEBUG if told else logging.INFO,
+                    logging.DEBUG if self._url in _told else logging.INFO,
                     "no notifications through a pooler: polling finds everything, a little later. "
                     "For notifications, set HOLDFAST_DIRECT_URL to a URL of this database without the pooler",
                 )
-                told = True
+                _told.add(self._url)
                 await asyncio.sleep(REST)
                 continue
             except Exception as error:

@@ -2,7 +2,7 @@
 
 The driver's own pipelines are left at their end with everything answered. Here a transaction is told of while later
 ones are still at work: an enqueue need not wait for the wake-up that follows it. This uses libpq's pipeline mode
-directly, through `psycopg.pq`; statements are prepared once, and every value travels as text.
+directly, through `psycopg.pq`; statements are prepared once, but not through a pooler, and every value travels as text.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ class Wire:
         self.broken = False
         self._pgconn: PGconn = connection.pgconn
         self._encoding = connection.info.encoding
+        self._keeps = connection.prepare_threshold is not None  # see `holdfast._db.pooler`
         self._sent: deque[Told] = deque()
         self._results: list[PGresult] = []
         self._error: BaseException | None = None
@@ -42,7 +43,7 @@ class Wire:
         asyncio.get_running_loop().add_reader(self._socket, self._read)
 
     async def prepare(self, statements: Sequence[Statement]) -> None:
-        """Prepares what will be sent; a schema that is missing is noticed here."""
+        """Prepares what will be sent, or only has it checked; a schema that is missing is noticed here."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def told(results: list[PGresult], error: BaseException | None) -> None:
@@ -51,13 +52,14 @@ class Wire:
 
         def send() -> None:
             for statement in statements:
-                self._pgconn.send_prepare(statement.name.encode(), statement.text.encode())
+                name = statement.name.encode() if self._keeps else b""
+                self._pgconn.send_prepare(name, statement.text.encode())
 
         self._transact(send, told)
         await done
 
     def send(self, queries: Sequence[Query[Any]], told: Told) -> None:
-        """Sends a transaction of prepared statements. `told` is called in any case, also if the connection breaks."""
+        """Sends a transaction of what was prepared. `told` is called in any case, also if the connection breaks."""
         try:
             values = [[self._bytes(value) for value in Portable(query).values] for query in queries]
         except UnicodeError as error:  # the database's encoding has no such character
@@ -66,7 +68,10 @@ class Wire:
 
         def send() -> None:
             for query, each in zip(queries, values, strict=True):
-                self._pgconn.send_query_prepared(query.statement.name.encode(), each, None, 1)
+                if self._keeps:
+                    self._pgconn.send_query_prepared(query.statement.name.encode(), each, None, 1)
+                else:
+                    self._pgconn.send_query_params(query.statement.text.encode(), each, None, None, 1)
 
         self._transact(send, told)
 
