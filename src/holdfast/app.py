@@ -103,7 +103,7 @@ class App(Tasks):
     def use(self, url: str | None = None, *, schema: str | None = None) -> Self:
         """Uses another database or schema from now on: for the command line and for tests."""
         if url is not None:
-            self._url, self._database = url, None
+            self._url, self._direct_url, self._database = url, None, None
         if schema is not None:
             self._schema = check_schema(schema)
         self._pools.clear()
@@ -116,7 +116,7 @@ class App(Tasks):
         """Uses another database for a while, with connections of its own: for tests."""
         kept = self._url, self._database, self._pools, self._watches, self._sync
         self._pools, self._watches = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
-        self._url, self._database, self._sync = url, None, None
+        self._url, self._database, self._sync = url, Database(url, "this test"), None
         try:
             yield
         finally:

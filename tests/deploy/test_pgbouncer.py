@@ -345,6 +345,17 @@ async def test_X3_with_a_direct_url_notifications_and_beats_go_past_the_pooler(
     await app.close()
 
 
+def test_X3_a_direct_url_belongs_to_its_url(direct_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("host=pooler", direct_url="host=db")
+    assert (app.database.direct_url, app.database.listen_url) == ("host=db", "host=db")
+    assert app.use("host=other").database.direct_url is None
+    assert app.database.listen_url == "host=other"
+    monkeypatch.setenv("HOLDFAST_DIRECT_URL", "host=configured")
+    assert App("host=pooler").database.direct_url == "host=configured"
+    with app._elsewhere(direct_url):
+        assert app.database.direct_url is None, "tests have a database of their own"
+
+
 async def test_X3_a_direct_url_of_another_database_is_refused(pooled_url: str, holdfast_server: str) -> None:
     app = App(pooled_url, direct_url=holdfast_server)
     with pytest.raises(ConfigError, match=r"names another database than the URL.*holdfast config"):

@@ -195,7 +195,7 @@ async def run(
     try:
         await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
     except psycopg.errors.FeatureNotSupported as error:
-        if is_outdated(error) and not adapted:
+        if is_old_plan(error) and not adapted:
             await connection.close()  # the driver would send the old plan again and again
         raise
     return query.read(await cursor.fetchall() if cursor.description else [])
@@ -215,7 +215,7 @@ def run_sync(connection: Connection[Any], query: Query[T], *, adapted: bool = Fa
     try:
         cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
     except psycopg.errors.FeatureNotSupported as error:
-        if is_outdated(error) and not adapted:
+        if is_old_plan(error) and not adapted:
             connection.close()
         raise
     return query.read(cursor.fetchall() if cursor.description else [])
@@ -263,10 +263,10 @@ def is_passing(error: BaseException) -> bool:
     state = error.sqlstate
     if state is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return state.startswith(_PASSING) or state in _PASSING_STATES or is_outdated(error)
+    return state.startswith(_PASSING) or state in _PASSING_STATES or is_old_plan(error)
 
 
-def is_outdated(error: BaseException) -> bool:
+def is_old_plan(error: BaseException) -> bool:
     """Whether a statement was refused because its tables changed since it was prepared: on a new connection it runs."""
     return isinstance(error, psycopg.errors.FeatureNotSupported) and _OLD_PLAN in str(error)
 
@@ -340,7 +340,7 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
         return error
     if isinstance(error, (psycopg.OperationalError, TimeoutError)) and is_passing(error):
         return DatabaseUnreachable(f"the database went away: {redact(str(error)).strip() or type(error).__name__}")
-    if is_outdated(error):
+    if is_old_plan(error):
         return DatabaseUnreachable("the tables were changed just now, by a migration: ask again")
     if not isinstance(error, psycopg.Error):
         return None
