@@ -13,6 +13,7 @@ from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
 from holdfast._db.connection import connect_sync, run_sync
+from holdfast._db.pooler import meet_sync
 from holdfast._model.names import uuid7
 from holdfast._sql.queries import Claimed, NewTask, Queries
 from holdfast._sql.query import Query, statements
@@ -49,6 +50,7 @@ class Db:
         """Another connection; no statement on it takes for ever."""
         bounded = make_conninfo(self.url, options=f"-c statement_timeout={int(PATIENCE * 1000)} {options}")
         connection = connect_sync(bounded)
+        meet_sync(connection)
         self._opened.append(connection)
         return connection
 
