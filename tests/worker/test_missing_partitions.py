@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Context, Done, Tasks
 from holdfast._db.connection import connect_sync
+from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 
 from .support import attempts, running, sql, until
@@ -29,12 +30,19 @@ def holdfast_tasks(holdfast_url: str) -> Tasks:
 
 
 def drop_partitions(harness: Harness) -> None:
-    for (name,) in sql(
+    """All of them, at once."""
+    names = sql(
         harness.url,
-        "SELECT inhrelid::regclass::text FROM pg_inherits"
+        "SELECT string_agg(inhrelid::regclass::text, ', ') FROM pg_inherits"
         " WHERE inhparent IN ('holdfast.archive'::regclass, 'holdfast.attempt'::regclass)",
-    ):
-        sql(harness.url, f"DROP TABLE {name}")
+    )
+    sql(harness.url, f"DROP TABLE {names[0][0]}")
+
+
+def without_maintenance(worker: Worker) -> Worker:
+    """A worker that does not happen to make the partitions just then."""
+    worker.maintenance.first = 3600
+    return worker
 
 
 async def pause(ctx: Context) -> None:
@@ -72,32 +80,27 @@ class Go:
 
 
 @pytest.mark.parametrize(
-    ("what", "expected"),
-    [
-        (plain.bind(), ["done"]),
-        (plain.bind("a-key"), ["done"]),
-        (transactional.bind(), ["done"]),
-        (Go(), ["released", "done"]),
-    ],
+    "what",
+    [plain.bind(), plain.bind("a-key"), transactional.bind(), Go()],
     ids=["plain", "with a key", "transactional", "own move"],
 )
 async def test_M13_an_outcome_on_a_day_without_partition_is_recorded(
-    holdfast: Harness, what: Any, expected: list[str], caplog: pytest.LogCaptureFixture
+    holdfast: Harness, what: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     ref = await holdfast.app.enqueue(what)
-    async with running(holdfast.worker(queues=["default"], poll=0.1)):
+    async with running(without_maintenance(holdfast.worker(queues=["default"], poll=0.1))):
         await until(lambda: waiting, "for the step to run")
         drop_partitions(holdfast)
         gates["go"].set()
         assert await ref.result(timeout=60) == "done"
-    assert [outcome for _, _, outcome in attempts(holdfast.url, ref.id)] == expected
+    assert [outcome for _, _, outcome in attempts(holdfast.url, ref.id)] == ["done"]
     assert (await ref.info()).errors == 0
     assert "is refused by the database" not in caplog.text
 
 
 async def test_M13_with_a_locked_row_in_the_same_flush(holdfast: Harness) -> None:
     refs = [await plain.enqueue() for _ in range(3)]
-    async with running(holdfast.worker(queues=["default"])):
+    async with running(without_maintenance(holdfast.worker(queues=["default"]))):
         await until(lambda: len(waiting) == 3, "for the steps to run")
         with connect_sync(holdfast.url) as other:
             drop_partitions(holdfast)

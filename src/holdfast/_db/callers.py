@@ -50,15 +50,6 @@ def run_on_sync(conn: object, query: Query[T]) -> T:
     raise _unsupported(conn)
 
 
-def lacks_partition(error: BaseException) -> bool:
-    """Whether a row of archive or attempt found no partition for its day, as any of the libraries tells it."""
-    for told in (error, getattr(error, "orig", None), error.__cause__):
-        state = getattr(told, "sqlstate", None) or getattr(told, "pgcode", None)
-        if state == "23514":
-            return getattr(getattr(told, "diag", told), "constraint_name", None) is None
-    return False
-
-
 def can_copy(conn: object) -> bool:
     """Whether a COPY can be run here: on a connection of psycopg, outside of its pipelines."""
     known = _recognised(conn, _ASYNC) or _recognised(conn, _BLOCKING)

@@ -55,7 +55,6 @@ class Attempt:
         "handle",
         "headers",
         "held_since",
-        "hindered",
         "id",
         "interruption",
         "key",
@@ -103,7 +102,6 @@ class Attempt:
         self.children: Sequence[Request] = ()
         self.raised: BaseException | None = None
         self.moved: Any = None
-        self.hindered = False
         self.transaction: StepTransaction | None = None
 
     @property

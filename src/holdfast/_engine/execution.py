@@ -137,9 +137,8 @@ class Execution:
         elif attempt.interruption is Interruption.LOST:
             return None
         outcome = outcome_of_error(step, error, attempt.errors)
-        ours = attempt.interruption in _OURS or attempt.hindered
-        if ours and isinstance(outcome, (Retried, Failed)) and not isinstance(error, Fail):
-            return Released()  # an error of being interrupted, or of ours
+        if attempt.interruption in _OURS and isinstance(outcome, (Retried, Failed)) and not isinstance(error, Fail):
+            return Released()  # an error of being interrupted
         return outcome
 
     def _moves_checked(self, attempt: Attempt, outcome: Outcome) -> Outcome:

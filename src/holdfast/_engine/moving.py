@@ -4,15 +4,13 @@ The statement and its fence are those of the settler; only the connection is the
 found out when the step has ended.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast._db.callers import lacks_partition, run_on, run_on_sync
+from holdfast._db.callers import run_on, run_on_sync
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import Ending, Unsure
 from holdfast._engine.writing import write
@@ -35,13 +33,11 @@ class Moves:
 
     async def move(self, ctx: Context, attempt: Attempt, next: Any, conn: object) -> None:
         """Writes the move on an asynchronous connection."""
-        with _noticing(attempt):
-            attempt.moved = next, await plans.drive(self._plan(ctx, attempt, next), partial(run_on, conn))
+        attempt.moved = next, await plans.drive(self._plan(ctx, attempt, next), partial(run_on, conn))
 
     def move_sync(self, ctx: Context, attempt: Attempt, next: Any, conn: object) -> None:
         """Writes the move on a blocking connection."""
-        with _noticing(attempt):
-            attempt.moved = next, plans.drive_sync(self._plan(ctx, attempt, next), partial(run_on_sync, conn))
+        attempt.moved = next, plans.drive_sync(self._plan(ctx, attempt, next), partial(run_on_sync, conn))
 
     def _plan(self, ctx: Context, attempt: Attempt, next: Any) -> plans.Plan[Ending]:
         if attempt.moved is not None:
@@ -92,16 +88,6 @@ def _needs_transaction(queries: Queries) -> plans.Plan[None]:
                 "ctx.move: this connection is not in a transaction, but commits each statement by itself (autocommit). "
                 "Begin a transaction on it, write into it what belongs to this step, and commit it after ctx.move"
             )
-
-
-@contextmanager
-def _noticing(attempt: Attempt) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        # Our own fault, not the step's: it runs again, when there is a partition.
-        attempt.hindered = lacks_partition(error)
-        raise
 
 
 def raised_after_move(attempt: Attempt, outcome: Outcome) -> Unsure:
