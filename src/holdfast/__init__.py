@@ -11,7 +11,7 @@ if _typing.TYPE_CHECKING:
     from holdfast._model.kind import Kind
     from holdfast._model.options import EnqueueOptions, KindOptions, StepOptions
     from holdfast._model.outcome import Cancel, Done, Fail, Later, Snooze
-    from holdfast._model.reference import Failure, Ref, TaskInfo
+    from holdfast._model.reference import Failure, Progress, Ref, TaskInfo
     from holdfast._model.retry import Retry
     from holdfast._model.tasks import Tasks
     from holdfast.app import App
@@ -70,6 +70,7 @@ __all__ = [
     "LeaseLost",
     "NoDatabase",
     "NoResult",
+    "Progress",
     "Ref",
     "ResultTimeout",
     "Retry",
@@ -99,7 +100,7 @@ _HOMES = {
     "_model.kind": "Kind",
     "_model.options": "EnqueueOptions KindOptions StepOptions",
     "_model.outcome": "Cancel Done Fail Later Snooze",
-    "_model.reference": "Failure Ref TaskInfo",
+    "_model.reference": "Failure Progress Ref TaskInfo",
     "_model.retry": "Retry",
     "_model.tasks": "Tasks",
     "app": "App",

@@ -16,7 +16,7 @@ from holdfast._model.overview import ParkedGroup as ParkedGroup
 from holdfast._model.overview import QueueInfo as QueueInfo
 from holdfast._model.overview import Standing as Standing
 from holdfast._model.overview import Unfinished as Unfinished
-from holdfast._model.reference import Ref, TaskInfo
+from holdfast._model.reference import Progress, Ref, TaskInfo
 from holdfast._sql.filters import filtered
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
@@ -56,6 +56,8 @@ class AttemptInfo:
     outcome: str | None
     error: Mapping[str, Any] | None
     args: Any
+    report: Mapping[str, Any]
+    progress: Progress | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +286,9 @@ def _task(row: Row) -> TaskInfo:
         created_at,
         finished_at,
         result,
+        *told,
     ) = row
+    report, fraction, note = told or (None, None, "")
     return TaskInfo(
         id=id,
         queue=queue,
@@ -308,11 +312,14 @@ def _task(row: Row) -> TaskInfo:
         created_at=created_at,
         finished_at=finished_at,
         result=_json(result),
+        progress=None if fraction is None else Progress(fraction, note),
+        report=_json(report) or {},
     )
 
 
 def _attempt(row: Row) -> AttemptInfo:
-    task_id, queue, kind, step, moves, attempt, worker_id, claimed_at, finished_at, outcome, error, args = row
+    *said, report, fraction, note = row
+    task_id, queue, kind, step, moves, attempt, worker_id, claimed_at, finished_at, outcome, error, args = said
     return AttemptInfo(
         task_id,
         queue,
@@ -326,6 +333,8 @@ def _attempt(row: Row) -> AttemptInfo:
         outcome,
         _json(error),
         _json(args),
+        _json(report) or {},
+        None if fraction is None else Progress(fraction, note),
     )
 
 

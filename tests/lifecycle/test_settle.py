@@ -25,7 +25,7 @@ def test_T1_finishing_moves_the_one_row_from_task_to_archive(db: Db, worker: UUI
         "id": id, "queue": "default", "kind": "greeter", "step": "ReadName", "args": {"n": 1}, "state": "done",
         "priority": 2, "run_at": NOW, "moves": 0, "attempt": 1, "errors": 0, "crashes": 0, "worker_id": worker,
         "claimed_at": NOW, "outcome": "done", "key": "k", "error": None, "headers": {"h": "1"}, "created_at": NOW,
-        "finished_at": NOW + timedelta(seconds=7), "result": {"ok": True},
+        "finished_at": NOW + timedelta(seconds=7), "result": {"ok": True}, "report": None,
     }  # fmt: skip
 
 

@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from holdfast._db.connection import Link
 from holdfast._engine import blocked
+from holdfast._engine.attempt import Roster
 from holdfast._engine.lease import Beat
+from holdfast._engine.progress import ProgressLog
+from holdfast._sql.queries import queries
 from holdfast.testing import Harness
 
 from .support import PATIENCE, running, until
@@ -113,5 +117,6 @@ def test_M19_a_process_that_was_stopped_as_a_whole_has_no_wedged_loop(monkeypatc
     monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))
     beat = Beat.__new__(Beat)
     beat._wedged_after, beat._warned, beat._end = 300.0, False, threading.Event()
+    beat._progress = ProgressLog(queries("holdfast"), Roster(1))
     beat.tick()
-    asyncio.run(beat._pause(10))
+    asyncio.run(beat._pause(10, Link("", queries("holdfast"), "nowhere")))

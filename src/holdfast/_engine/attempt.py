@@ -13,6 +13,7 @@ import msgspec
 from holdfast._db.transactions import StepTransaction
 from holdfast._model.context import Context, Offers
 from holdfast._model.outcome import Advanced
+from holdfast._model.progress import Told
 from holdfast._model.request import Request
 from holdfast._model.step import Step
 from holdfast._sql.queries import Claimed
@@ -69,6 +70,7 @@ class Attempt:
         "refusals",
         "step",
         "stop_flag",
+        "told",
         "transaction",
         "worker_id",
     )
@@ -102,6 +104,7 @@ class Attempt:
         self.children: Sequence[Request] = ()
         self.raised: BaseException | None = None
         self.moved: Any = None
+        self.told: Told | None = None
         self.transaction: StepTransaction | None = None
 
     @property

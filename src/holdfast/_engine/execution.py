@@ -38,12 +38,17 @@ class Execution:
     """Executes attempts for one worker."""
 
     def __init__(
-        self, tasks: Tasks, resources: Mapping[type, object], freed: Callable[[Attempt], None], moves: Moves
+        self,
+        tasks: Tasks,
+        resources: Mapping[type, object],
+        freed: Callable[[Attempt], None],
+        moves: Moves,
+        tell: Callable[[Attempt], None],
     ) -> None:
         self._tasks = tasks
         # An App, whose enqueue is what makes it an owner: for the references that steps get.
         tracker = cast("Tracker | None", tasks._find_owner())
-        self._offers = Offers(resources, tracker, moves)
+        self._offers = Offers(resources, tracker, moves, tell)
         self._middleware: Sequence[Middleware] = tasks._middleware
         self._freed = freed
         self._threads = Threads()
@@ -116,7 +121,7 @@ class Execution:
             self._freed(attempt)
 
     async def _in_process(self, attempt: Attempt, step: Step, context: Context) -> Any:
-        returned, enqueued = await self._processes.run(step, attempt, _limit(step))
+        returned, enqueued = await self._processes.run(step, attempt, _limit(step), context._tell)
         if enqueued:
             context._enqueued = [*(context._enqueued or ()), *enqueued]
         return returned

@@ -88,6 +88,12 @@ async def forget_changes(link: Link, queries: Queries) -> Done:
     return Done([f"forgot {count:,} old changes"] if count else [], more=count >= ROWS)
 
 
+async def sweep_progress(link: Link, queries: Queries) -> Done:
+    """Progress that workers left behind when they died."""
+    count = await link.run(queries.sweep_progress(ROWS))
+    return Done(more=count >= ROWS)
+
+
 def in_bytes(size: float) -> str:
     """A size as people say it: 1.2 GB."""
     for unit in ("bytes", "kB", "MB", "GB"):

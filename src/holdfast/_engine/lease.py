@@ -2,7 +2,8 @@
 
 So neither a blocked event loop, nor a busy interpreter, nor an empty pool can stop it. It renews only what has
 been held for longer than an interval: short tasks are never renewed. Its answers go to the worker's loop:
-which attempts are lost, which are cancelled, whether the worker was asked to stop.
+which attempts are lost, which are cancelled, whether the worker was asked to stop. Between beats it writes what steps
+have told of themselves.
 
 The other way round it watches the worker's loop: a live beat over a dead loop would keep tasks for ever.
 """
@@ -22,6 +23,7 @@ from holdfast._db.connection import Link, is_passing, pause_after
 from holdfast._engine import blocked
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.execution import fields
+from holdfast._engine.progress import ProgressLog
 from holdfast._sql.queries import Queries
 
 log = logging.getLogger("holdfast.worker")
@@ -56,6 +58,7 @@ class Beat:
         lease: float,
         interval: float,
         report: Callable[[BeatReport], None],
+        progress: ProgressLog,
         wedged_after: float = WEDGED_END,
     ) -> None:
         self._url = url
@@ -65,6 +68,7 @@ class Beat:
         self._lease = lease
         self._interval = interval
         self._report = report
+        self._progress = progress
         self._wedged_after = wedged_after
         self._main = asyncio.get_running_loop()
         self._main_thread = threading.get_ident()
@@ -120,7 +124,9 @@ class Beat:
                 if not is_passing(error) and failures == 1:
                     log.exception("the beat met an error that may not pass by itself")
                 wait = pause_after(failures, longest=self._interval / 3)
-            await self._pause(wait)
+            await self._pause(wait, link)
+        if not self.failing:
+            await self._progress.write(link)
         await link.close()
 
     async def _beat(self, link: Link) -> BeatReport:
@@ -159,9 +165,11 @@ class Beat:
             except RuntimeError:
                 self._end.set()
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, seconds: float, link: Link) -> None:
         until = now() + seconds
         while not self._end.is_set() and (left := until - now()) > 0:
+            if self._progress.is_due and not self.failing:
+                await self._progress.write(link)
             before = time.monotonic()
             await asyncio.sleep(min(left, 0.1))
             if time.monotonic() - before > STARVED:

@@ -19,6 +19,7 @@ from holdfast._engine.history import (
     forget_changes,
     forget_workers,
     make_partitions,
+    sweep_progress,
     sweep_queues,
 )
 from holdfast._model.duration import in_short
@@ -36,6 +37,7 @@ CHORES: dict[str, Chore] = {
     "deleting what queues no longer keep": sweep_queues,
     "forgetting stopped workers": forget_workers,
     "forgetting old changes": forget_changes,
+    "sweeping progress left behind": sweep_progress,
 }
 """All chores, in their order, by what they do."""
 

@@ -14,6 +14,8 @@ import os
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import reduce
@@ -24,12 +26,16 @@ from typing import Any
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.context import Context, Offers, current_context
+from holdfast._model.progress import Told
 from holdfast._model.request import Request
 from holdfast._model.step import OWNER, Step
 from holdfast.errors import HoldfastError
 
 _SPAWN = multiprocessing.get_context("spawn")
 _PR_SET_PDEATHSIG = 1
+
+TELL_EVERY = 0.2
+"""Seconds between what a child tells of its step."""
 
 
 class ProcessDied(HoldfastError):
@@ -49,10 +55,12 @@ class _Child:
         theirs.close()
         self.loaded: set[str] = set()
 
-    def ask(self, request: dict[str, Any]) -> tuple[bool, Any]:
+    def ask(self, request: dict[str, Any], tell: Callable[[Told], None]) -> tuple[bool, Any]:
         try:
             self.pipe.send(request)
-            return self.pipe.recv()  # type: ignore[no-any-return]
+            while isinstance(answer := self.pipe.recv(), Told):
+                tell(answer)
+            return answer  # type: ignore[no-any-return]
         except (EOFError, OSError):
             self.process.join(5)
             self.pipe.close()
@@ -74,11 +82,15 @@ class Processes:
         self._threads = Threads()
 
     async def run(
-        self, step: Step, attempt: Attempt, limit: AbstractAsyncContextManager[None]
+        self,
+        step: Step,
+        attempt: Attempt,
+        limit: AbstractAsyncContextManager[None],
+        tell: Callable[[Told], None],
     ) -> tuple[Any, list[Request]]:
         """Runs an attempt in a child and gives what it returned and what it enqueued; cancelling this kills the child.
 
-        `limit` begins when the code is loaded there.
+        `limit` begins when the code is loaded there; `tell` is told what the step tells of itself.
         """
         child = self._living() or await self._start()
         self._all.add(child)
@@ -102,10 +114,10 @@ class Processes:
         }
         try:
             if step.module not in child.loaded:
-                await outcome_of(self._threads.run(lambda: child.ask(place)))
+                await outcome_of(self._threads.run(lambda: child.ask(place, tell)))
                 child.loaded.add(step.module)
             async with limit:
-                asking = self._threads.run(lambda: child.ask(request))
+                asking = self._threads.run(lambda: child.ask(request, tell))
                 asking.add_done_callback(_take_note)  # nobody may be waiting any more when the child is killed
                 ok, answer = await outcome_of(asking)
         except BaseException:
@@ -153,11 +165,34 @@ def _end_unwanted(starting: "asyncio.Future[_Child]") -> None:
         starting.result().kill()
 
 
-class _NoSignals:
+class _Signals:
+    """What is known in the child about an attempt: nothing from outside."""
+
     cancelled = False
     stopping = False
     transaction = None
     moved = None
+    told: Told | None = None
+
+
+class _Teller:
+    """Sends what a step tells of itself to the worker: now and then, and the last of it before the answer."""
+
+    def __init__(self, pipe: "Connection[Any, Any]") -> None:
+        self._pipe = pipe
+        self._sent_at = 0.0
+        self._unsent: Told | None = None
+
+    def tell(self, signals: _Signals) -> None:
+        self._unsent = signals.told
+        if time.monotonic() - self._sent_at >= TELL_EVERY:
+            self.finish()
+
+    def finish(self) -> None:
+        told, self._unsent = self._unsent, None
+        if told is not None:
+            self._sent_at = time.monotonic()
+            self._pipe.send(told)
 
 
 def serve(pipe: "Connection[Any, Any]", parent: int) -> None:
@@ -172,9 +207,11 @@ def serve(pipe: "Connection[Any, Any]", parent: int) -> None:
             return
         ended = threading.Event()
         threading.Thread(target=_watch, args=(pipe, parent, ended), daemon=True).start()
-        answer = _run(request)
+        teller = _Teller(pipe)
+        answer = _run(request, teller)
         ended.set()
         try:
+            teller.finish()
             pipe.send(answer)
         except (OSError, ValueError):
             return
@@ -182,12 +219,12 @@ def serve(pipe: "Connection[Any, Any]", parent: int) -> None:
             pipe.send((False, _portable(error)))
 
 
-def _run(request: dict[str, Any]) -> tuple[bool, Any]:
+def _run(request: dict[str, Any], teller: _Teller) -> tuple[bool, Any]:
     try:
         step = _find(request["module"], request["qualname"])
         if "args" not in request:
             return True, None  # it was only to be loaded
-        context = Context(**request["context"], offers=Offers(), signals=_NoSignals())
+        context = Context(**request["context"], offers=Offers(tell=teller.tell), signals=_Signals())
         current_context.set(context)
         returned = step.call(step.decode(request["args"]), context)
         # How to read a result stays here: it is code, and nobody asks for it there.

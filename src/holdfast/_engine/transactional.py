@@ -92,7 +92,7 @@ class TransactionalSteps:
             try:
                 return await self._once(attempt)
             except _MetAnother:
-                attempt.children, attempt.raised = (), None
+                attempt.children, attempt.raised, attempt.told = (), None, None
             await _to_the_end(asyncio.sleep(pause_after(run, longest=LONGEST_PAUSE)))
         try:
             return await self._once(attempt)

@@ -28,6 +28,7 @@ from holdfast._engine.maintenance import Maintenance
 from holdfast._engine.moving import Moves
 from holdfast._engine.news import News
 from holdfast._engine.presence import Presence
+from holdfast._engine.progress import ProgressLog
 from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
 from holdfast._engine.settings import WorkerSettings
@@ -134,6 +135,7 @@ class Worker:
             by=self.presence.name,
         )
         self.hooks = Hooks(tasks)
+        self.progress = ProgressLog(self._queries, self.roster)
         self.news = News(self._links["reap"], self._queries)
         self.listener = Listener(self._direct_url, schema, self._heard)
 
@@ -148,7 +150,7 @@ class Worker:
         resources = Resources()
         opened = await resources.open(self._tasks)
         moves = Moves(self._queries, self._tasks)
-        self.execution = Execution(self._tasks, opened, self._slot_freed, moves)
+        self.execution = Execution(self._tasks, opened, self._slot_freed, moves, self.progress.changed)
         transactions = Transactions(self._url, self._settings.concurrency)
         self.transactional = TransactionalSteps(
             transactions, self._queries, self._tasks, self.execution, self.settler.recorder, lease=self._settings.lease
@@ -161,6 +163,7 @@ class Worker:
             lease=self._settings.lease,
             interval=self._settings.beat,
             report=self._on_beat,
+            progress=self.progress,
         )
         self.beat.blocked_after = self._settings.blocked
         self._tells = is_heard()

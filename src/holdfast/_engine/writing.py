@@ -72,6 +72,8 @@ def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
     """What a statement needs to know about one ending."""
     attempt = ending.attempt
     values: dict[str, Any] = {"attempt": attempt.number}
+    if attempt.told is not None and attempt.told.report:
+        values["report"] = attempt.told.report
     match ending.outcome:
         case Finished(result=result):
             if result is not None:

@@ -1,6 +1,7 @@
 """What a step is told about the attempt it is in."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +11,7 @@ from uuid import UUID
 from typing_extensions import TypeVar, Unpack
 
 from holdfast._model.options import EnqueueOptions
+from holdfast._model.progress import Figure, Told, with_progress, with_report
 from holdfast._model.reference import Ref, Tracker
 from holdfast.errors import DeclarationError
 
@@ -37,6 +39,8 @@ class Signals(Protocol):
     @property
     def moved(self) -> Any: ...
 
+    told: Told | None
+
 
 class Transaction(Protocol):
     """The transaction of a step declared with `transactional=True`."""
@@ -61,6 +65,8 @@ class Offers:
     resources: Mapping[type, object] = field(default_factory=dict)
     tracker: Tracker | None = None
     mover: Mover | None = None
+    tell: Callable[[Any], None] | None = None
+    """Takes note that an attempt has told something of itself."""
 
 
 class Context:
@@ -229,8 +235,31 @@ class Context:
             decode_result=request.decode_result,
         )
 
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Tells how far this attempt has come, from 0 to 1, and what it is doing. Nothing to await.
+
+        From any thread, as often as you like: it is seen within about a second, by `ref.info()` and `holdfast show`.
+        """
+        with _telling:
+            self._tell(with_progress(self._signals.told, fraction, note))
+
+    def report(self, **figures: Figure) -> None:
+        """Tells figures about this attempt: `ctx.report(rows=42)`. They are kept with it, however it ends.
+
+        A figure told again takes the place of the old one. Numbers and short texts, 8 KiB at most.
+        """
+        with _telling:
+            self._tell(with_report(self._signals.told, figures))
+
+    def _tell(self, told: Told) -> None:
+        self._signals.told = told
+        if self._offers.tell is not None:
+            self._offers.tell(self._signals)
+
     def __repr__(self) -> str:
         return f"<Context {self.kind}.{self.step} attempt {self.attempt} of task {self.id}>"
 
+
+_telling = threading.Lock()
 
 current_context: ContextVar[Context] = ContextVar("holdfast_context")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, Protocol, TypeAlias
 from uuid import UUID
 
@@ -16,9 +16,24 @@ R_co = TypeVar("R_co", covariant=True, default=Any)
 State: TypeAlias = Literal["ready", "running", "waiting", "parked", "done", "cancelled", "expired", "discarded"]
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running attempt has come, from 0 to 1, and what it said it is doing."""
+
+    fraction: float
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{int(100 * self.fraction)} %" + (f" ({self.note})" if self.note else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInfo:
-    """A task as it stood when asked, live or archived."""
+    """A task as it stood when asked, live or archived.
+
+    `progress` is what its running attempt told with `ctx.progress`, `report` the figures that its last attempt told
+    with `ctx.report`, so far or to the end. In a list of tasks both are left out.
+    """
 
     id: UUID
     queue: str
@@ -43,6 +58,14 @@ class TaskInfo:
     error: Mapping[str, Any] | None = None
     key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress | None = None
+    report: Mapping[str, int | float | str] = field(default_factory=dict)
+
+    @property
+    def duration(self) -> timedelta | None:
+        """How long the last attempt took; None unless the task ended with it."""
+        ended = self.finished_at is not None and self.claimed_at is not None
+        return self.finished_at - self.claimed_at if ended else None  # type: ignore[operator]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

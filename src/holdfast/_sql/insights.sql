@@ -2,10 +2,13 @@
 
 -- task_info --
 -- One task, live or archived.
-SELECT id, queue, kind, step, state, phase, priority, run_at, moves, attempt, errors, crashes, worker_id, claimed_at,
-       lease_expires_at, args, error, key, headers, created_at, finished_at, result
-FROM holdfast.tasks WHERE id = :id::uuid
-ORDER BY finished_at NULLS FIRST LIMIT 1
+SELECT t.id, t.queue, t.kind, t.step, t.state, t.phase, t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes,
+       t.worker_id, t.claimed_at, t.lease_expires_at, t.args, t.error, t.key, t.headers, t.created_at, t.finished_at,
+       t.result, l.report, l.fraction, l.note
+FROM (SELECT * FROM holdfast.tasks WHERE id = :id::uuid ORDER BY finished_at NULLS FIRST LIMIT 1) AS t
+LEFT JOIN LATERAL (
+    SELECT a.report, a.fraction, a.note FROM holdfast.attempts a WHERE a.task_id = :id::uuid AND a.attempt = t.attempt LIMIT 1
+) AS l ON true
 
 -- going_on --
 -- Those of these tasks that have neither ended nor been parked.
@@ -43,7 +46,8 @@ ORDER BY id LIMIT :limit::integer
 
 -- task_attempts --
 -- The attempts of one task, in order.
-SELECT task_id, queue, kind, step, moves, attempt, worker_id, claimed_at, finished_at, outcome, error, args
+SELECT task_id, queue, kind, step, moves, attempt, worker_id, claimed_at, finished_at, outcome, error, args, report,
+       fraction, note
 FROM holdfast.attempts WHERE task_id = :id::uuid ORDER BY attempt
 
 -- task_changes --

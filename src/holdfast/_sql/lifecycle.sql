@@ -186,9 +186,10 @@ WITH gone AS (
     RETURNING t.*
 )/*children of gone*/
 INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
-                              worker_id, claimed_at, outcome, key, error, headers, created_at, result)
+                              worker_id, claimed_at, outcome, key, error, headers, created_at, result, report)
 SELECT g.id, g.queue, g.kind, g.step, g.args, 'done', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
-       g.worker_id, g.claimed_at, 'done', g.key, g.error, g.headers, g.created_at, :outcomes::jsonb -> g.id::text -> 'result'
+       g.worker_id, g.claimed_at, 'done', g.key, g.error, g.headers, g.created_at,
+       :outcomes::jsonb -> g.id::text -> 'result', :outcomes::jsonb -> g.id::text -> 'report'
 FROM gone g
 RETURNING id
 
@@ -216,10 +217,11 @@ WITH moved AS (
       AND t.cancel_at IS NULL
     RETURNING t.id, t.queue, t.kind, t.moves, t.claimed_at
 ), logged AS (
-    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome)
+    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, report)
     SELECT m.id, m.queue, coalesce(:outcomes::jsonb -> m.id::text ->> 'old_kind', m.kind), :outcomes::jsonb -> m.id::text ->> 'old_step', :outcomes::jsonb -> m.id::text -> 'old_args',
            m.moves - 1, (:outcomes::jsonb -> m.id::text -> 'attempt')::integer, :worker::uuid,
-           to_timestamp((:outcomes::jsonb -> m.id::text -> 'claimed_at')::float8), 'advanced'
+           to_timestamp((:outcomes::jsonb -> m.id::text -> 'claimed_at')::float8), 'advanced',
+           :outcomes::jsonb -> m.id::text -> 'report'
     FROM moved m
 )/*children of moved*/
 SELECT id, date_part('epoch', claimed_at) FROM moved
@@ -240,9 +242,11 @@ WITH stayed AS (
       AND t.cancel_at IS NULL
     RETURNING t.id, t.queue, t.kind, t.step, t.args, t.moves, t.attempt, t.claimed_at
 ), logged AS (
-    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error)
+    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error,
+                                  report)
     SELECT s.id, s.queue, s.kind, s.step, s.args, s.moves, s.attempt, :worker::uuid, s.claimed_at,
-           :outcomes::jsonb -> s.id::text ->> 'outcome', :outcomes::jsonb -> s.id::text -> 'error'
+           :outcomes::jsonb -> s.id::text ->> 'outcome', :outcomes::jsonb -> s.id::text -> 'error',
+           :outcomes::jsonb -> s.id::text -> 'report'
     FROM stayed s
 )
 SELECT id, NULL::float8 FROM stayed
@@ -256,11 +260,11 @@ WITH gone AS (
     RETURNING t.*
 )
 INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
-                              worker_id, claimed_at, outcome, key, error, headers, created_at)
+                              worker_id, claimed_at, outcome, key, error, headers, created_at, report)
 SELECT g.id, g.queue, g.kind, g.step, g.args, 'cancelled', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
        g.worker_id, g.claimed_at, 'cancelled', g.key,
        jsonb_build_object('type', 'cancelled', 'message', coalesce(g.cancel_by, :outcomes::jsonb -> g.id::text ->> 'reason')),
-       g.headers, g.created_at
+       g.headers, g.created_at, :outcomes::jsonb -> g.id::text -> 'report'
 FROM gone g
 RETURNING id
 
@@ -295,6 +299,40 @@ WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
     ORDER BY c.id FOR UPDATE SKIP LOCKED))
 RETURNING t.id, t.attempt, t.cancel_at IS NOT NULL
 
+-- hurriedly --
+-- For the rest of this transaction: what is only information need not be on disk before we go on.
+SELECT pg_catalog.set_config('synchronous_commit', 'off', true)
+
+-- progress --
+-- What running attempts have told of themselves. A late attempt never writes over what a newer one told.
+INSERT INTO holdfast.progress AS p (task_id, queue, attempt, fraction, note, report)
+SELECT n.task_id, n.queue, n.attempt, n.fraction, n.note, n.report
+FROM jsonb_to_recordset(:told::jsonb) AS n(task_id uuid, queue text, attempt integer, fraction float8, note text, report jsonb)
+ORDER BY n.task_id
+ON CONFLICT (task_id, queue) DO UPDATE
+SET attempt = excluded.attempt, fraction = excluded.fraction, note = excluded.note, report = excluded.report,
+    updated_at = holdfast.now()
+WHERE p.attempt <= excluded.attempt
+
+-- forget_progress --
+-- These attempts are over.
+DELETE FROM holdfast.progress p
+WHERE p.task_id = ANY (ARRAY(SELECT jsonb_object_keys(:attempts::jsonb)::uuid))
+  AND p.attempt <= (:attempts::jsonb -> p.task_id::text)::integer
+
+-- sweep_progress --
+-- Left behind by workers that died: of attempts that are no longer running. The number of rows that went comes back.
+WITH swept AS (
+    DELETE FROM holdfast.progress p
+    WHERE p.task_id = ANY (ARRAY(
+        SELECT s.task_id FROM holdfast.progress s
+        WHERE NOT EXISTS (SELECT FROM holdfast.task t
+                          WHERE t.id = s.task_id AND t.queue = s.queue AND t.state = 'running' AND t.attempt = s.attempt)
+        ORDER BY s.task_id LIMIT :limit::integer FOR UPDATE SKIP LOCKED))
+    RETURNING p.task_id
+)
+SELECT count(*) FROM swept
+
 -- reap --
 -- Expired leases: back to ready with a crash, or parked when the crash budget is used up or the step must
 -- not be rerun by itself. A worker that was stopping is not a crash. The lost attempt is logged.
@@ -304,9 +342,11 @@ WITH expired AS MATERIALIZED (
     WHERE c.queue = :queue::text AND c.state = 'running' AND c.lease_expires_at < holdfast.now() AND c.cancel_at IS NULL
     ORDER BY c.id LIMIT :limit::integer FOR UPDATE OF c SKIP LOCKED
 ), logged AS (
-    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error)
+    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error,
+                                  report)
     SELECT e.id, e.queue, e.kind, e.step, e.args, e.moves, e.attempt, e.worker_id, e.claimed_at, 'lost',
-           jsonb_build_object('type', 'WorkerLost', 'message', format('worker %s let its lease run out at %s', e.worker_id, e.lease_expires_at))
+           jsonb_build_object('type', 'WorkerLost', 'message', format('worker %s let its lease run out at %s', e.worker_id, e.lease_expires_at)),
+           (SELECT p.report FROM holdfast.progress p WHERE p.task_id = e.id AND p.queue = e.queue AND p.attempt = e.attempt)
     FROM expired e
 )
 UPDATE holdfast.task t
@@ -335,9 +375,10 @@ WITH gone AS (
     RETURNING t.*
 )
 INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
-                              worker_id, claimed_at, outcome, key, error, headers, created_at)
+                              worker_id, claimed_at, outcome, key, error, headers, created_at, report)
 SELECT g.id, g.queue, g.kind, g.step, g.args, 'cancelled', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
-       g.worker_id, g.claimed_at, 'lost', g.key, jsonb_build_object('type', 'cancelled', 'message', g.cancel_by), g.headers, g.created_at
+       g.worker_id, g.claimed_at, 'lost', g.key, jsonb_build_object('type', 'cancelled', 'message', g.cancel_by), g.headers, g.created_at,
+       (SELECT p.report FROM holdfast.progress p WHERE p.task_id = g.id AND p.queue = g.queue AND p.attempt = g.attempt)
 FROM gone g
 RETURNING id
 

@@ -335,6 +335,18 @@ class Queries:
     def beat(self, queue: str, worker: UUID, ids: Ids, lease: timedelta) -> Query[list[Beaten]]:
         return self._query("beat", _rows(Beaten), queue=queue, worker=worker, ids=_array(ids), lease=lease)
 
+    def hurriedly(self) -> Query[None]:
+        return self._query("hurriedly", _nothing)
+
+    def progress(self, told: bytes) -> Query[None]:
+        return self._query("progress", _nothing, told=_text(told))
+
+    def forget_progress(self, attempts: bytes) -> Query[None]:
+        return self._query("forget_progress", _nothing, attempts=_text(attempts))
+
+    def sweep_progress(self, limit: int) -> Query[int]:
+        return self._query("sweep_progress", _value, limit=limit)
+
     def reap(self, queue: str, limit: int) -> Query[list[Reaped]]:
         return self._query("reap", _rows(Reaped), queue=queue, limit=limit)
 

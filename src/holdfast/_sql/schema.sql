@@ -422,6 +422,7 @@ CREATE TABLE holdfast.archive (
     created_at timestamp with time zone NOT NULL,
     finished_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
     result jsonb,
+    report jsonb,
     CONSTRAINT archive_state CHECK ((state = ANY (ARRAY['done'::text, 'cancelled'::text, 'expired'::text, 'discarded'::text])))
 )
 PARTITION BY RANGE (finished_at);
@@ -469,6 +470,8 @@ COMMENT ON COLUMN holdfast.archive.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN holdfast.archive.finished_at IS 'When it ended; names the partition.';
 
 COMMENT ON COLUMN holdfast.archive.result IS 'What the last step gave to Done, or the function returned.';
+
+COMMENT ON COLUMN holdfast.archive.report IS 'Figures that the last attempt told with ctx.report, such as {"rows": 42}.';
 
 CREATE FUNCTION holdfast.explain_ended(a holdfast.archive) RETURNS text
     LANGUAGE sql STABLE
@@ -600,11 +603,15 @@ CREATE FUNCTION holdfast.explain_running(t holdfast.task) RETURNS text
 DECLARE
     moment timestamptz := "holdfast".now();
     doer text;
+    told text;
 BEGIN
     SELECT format('worker %s (%s, process %s)', "holdfast".one_line(w.name, 100), "holdfast".one_line(w.host, 100), w.pid)
     INTO doer FROM "holdfast".worker w WHERE w.id = t.worker_id;
     doer := format('attempt %s at %s by %s, since %s (for %s)', t.attempt, t.kind || '.' || t.step, coalesce(doer, 'worker ' || t.worker_id),
                    "holdfast".the_time(t.claimed_at), "holdfast".how_long(moment - t.claimed_at));
+    SELECT concat(' at ' || floor(100 * p.fraction) || ' %', ' (' || nullif("holdfast".one_line(p.note), '') || ')') INTO told
+    FROM "holdfast".progress p WHERE p.task_id = t.id AND p.queue = t.queue AND p.attempt = t.attempt;
+    doer := doer || coalesce(told, '');
     IF t.lease_expires_at <= moment THEN
         RETURN format('Its worker seems lost: %s, but the lease ran out at %s; any live worker of queue %s will %s', doer,
             "holdfast".the_time(t.lease_expires_at), t.queue,
@@ -1178,6 +1185,7 @@ CREATE TABLE holdfast.attempt (
     finished_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
     outcome text NOT NULL COLLATE pg_catalog."C",
     error jsonb,
+    report jsonb,
     CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['advanced'::text, 'retried'::text, 'failed'::text, 'snoozed'::text, 'lost'::text, 'released'::text])))
 )
 PARTITION BY RANGE (finished_at);
@@ -1208,6 +1216,35 @@ COMMENT ON COLUMN holdfast.attempt.outcome IS 'advanced: moved on; retried: erro
 
 COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, traceback and causes, for retried, failed and lost.';
 
+COMMENT ON COLUMN holdfast.attempt.report IS 'Figures that the attempt told with ctx.report, such as {"rows": 42}.';
+
+CREATE TABLE holdfast.progress (
+    task_id uuid NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    attempt integer NOT NULL,
+    fraction double precision,
+    note text DEFAULT ''::text NOT NULL,
+    report jsonb,
+    updated_at timestamp with time zone DEFAULT holdfast.now() NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE holdfast.progress IS 'What running attempts have told of themselves, written about once a second; for others there is no row. It means nothing once the task is at another attempt.';
+
+COMMENT ON COLUMN holdfast.progress.task_id IS 'The task.';
+
+COMMENT ON COLUMN holdfast.progress.queue IS 'Its queue.';
+
+COMMENT ON COLUMN holdfast.progress.attempt IS 'The number of the attempt that told it.';
+
+COMMENT ON COLUMN holdfast.progress.fraction IS 'How far it has come, from 0 to 1; null if it told only figures.';
+
+COMMENT ON COLUMN holdfast.progress.note IS 'What it is doing, in its own words.';
+
+COMMENT ON COLUMN holdfast.progress.report IS 'Figures so far, such as {"rows": 42}; the last ones are kept with the attempt.';
+
+COMMENT ON COLUMN holdfast.progress.updated_at IS 'When it was written.';
+
 CREATE VIEW holdfast.attempts AS
  SELECT l.task_id,
     l.queue,
@@ -1220,7 +1257,10 @@ CREATE VIEW holdfast.attempts AS
     l.finished_at,
     l.outcome,
     l.error,
-    l.args
+    l.args,
+    l.report,
+    NULL::double precision AS fraction,
+    NULL::text AS note
    FROM holdfast.attempt l
 UNION ALL
  SELECT a.id AS task_id,
@@ -1237,7 +1277,10 @@ UNION ALL
             WHEN (a.outcome <> 'done'::text) THEN a.error
             ELSE NULL::jsonb
         END AS error,
-    a.args
+    a.args,
+    a.report,
+    NULL::double precision AS fraction,
+    NULL::text AS note
    FROM holdfast.archive a
   WHERE (a.outcome IS NOT NULL)
 UNION ALL
@@ -1252,11 +1295,15 @@ UNION ALL
     NULL::timestamp with time zone AS finished_at,
     NULL::text AS outcome,
     NULL::jsonb AS error,
-    t.args
-   FROM holdfast.task t
+    t.args,
+    p.report,
+    p.fraction,
+    p.note
+   FROM (holdfast.task t
+     LEFT JOIN holdfast.progress p ON (((p.task_id = t.id) AND (p.queue = (t.queue)::text) AND (p.attempt = t.attempt))))
   WHERE (t.state = 'running'::text);
 
-COMMENT ON VIEW holdfast.attempts IS 'The log of all attempts; the running ones have no outcome yet.';
+COMMENT ON VIEW holdfast.attempts IS 'The log of all attempts; the running ones have no outcome yet, but how far they have come, if they tell.';
 
 CREATE TABLE holdfast.change (
     id uuid DEFAULT holdfast.new_id() NOT NULL,
@@ -1500,6 +1547,9 @@ ALTER TABLE ONLY holdfast.migration
 
 ALTER TABLE ONLY holdfast.partition
     ADD CONSTRAINT partition_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY holdfast.progress
+    ADD CONSTRAINT progress_pkey PRIMARY KEY (task_id, queue);
 
 ALTER TABLE ONLY holdfast.queue
     ADD CONSTRAINT queue_pkey PRIMARY KEY (name);

@@ -91,6 +91,8 @@ def _print_task(task: "TaskInfo", told_way: str) -> None:
             ("queue", f"{line(task.queue)}, priority {task.priority}"),
             ("args", value(task.args)),
             ("result", value(task.result) if task.state == "done" else ""),
+            ("progress", line(str(task.progress or ""))),
+            ("report", value(dict(task.report)) if task.report else ""),
             ("attempt", f"{task.attempt:,} (at this step: errors {task.errors:,}, crashes {task.crashes})"),
             ("moves", f"{task.moves:,}"),
             ("key", line(task.key or "")),
@@ -100,6 +102,7 @@ def _print_task(task: "TaskInfo", told_way: str) -> None:
             ("due", moment(task.run_at) if task.state == "ready" else ""),
             ("lease until", moment(task.lease_expires_at)),
             ("ended", moment(task.finished_at)),
+            ("took", lasted(task.claimed_at, task.finished_at) if task.duration is not None else ""),
         ]
     )
 
@@ -152,6 +155,8 @@ def _print_attempt(attempt: "AttemptInfo") -> None:
     facts(
         [
             ("args", value(attempt.args)),
+            ("progress", line(str(attempt.progress or ""))),
+            ("report", value(dict(attempt.report)) if attempt.report else ""),
             ("worker", str(attempt.worker_id or "")),
             ("began", moment(attempt.claimed_at)),
             ("ended", moment(attempt.finished_at)),

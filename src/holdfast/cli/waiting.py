@@ -139,4 +139,5 @@ class _Reasons:
 
 def _standing(task: "TaskInfo") -> str:
     errors = f", {task.errors} error{'s' * (task.errors != 1)}" if task.errors else ""
-    return f"{task.kind}.{task.step} {task.phase}, attempt {task.attempt}{errors}"
+    progress = f", {task.progress}" if task.progress is not None else ""
+    return f"{task.kind}.{task.step} {task.phase}, attempt {task.attempt}{errors}{progress}"

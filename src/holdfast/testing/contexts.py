@@ -23,6 +23,7 @@ def context(*resources: object, attempt: int = 1, **fields: Any) -> Context:
 class _Signals:
     transaction = None
     moved = None
+    told = None
 
     def __init__(self, cancelled: bool = False, stopping: bool = False) -> None:
         self.cancelled = cancelled

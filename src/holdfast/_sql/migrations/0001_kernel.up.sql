@@ -134,6 +134,7 @@ CREATE TABLE holdfast.archive (
     created_at  timestamptz NOT NULL,
     finished_at timestamptz NOT NULL DEFAULT holdfast.now(),
     result      jsonb,
+    report      jsonb,
     CONSTRAINT archive_state CHECK (state IN ('done', 'cancelled', 'expired', 'discarded'))
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX archive_id ON holdfast.archive (id);
@@ -160,6 +161,7 @@ COMMENT ON COLUMN holdfast.archive.headers IS 'Strings carried along.';
 COMMENT ON COLUMN holdfast.archive.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN holdfast.archive.finished_at IS 'When it ended; names the partition.';
 COMMENT ON COLUMN holdfast.archive.result IS 'What the last step gave to Done, or the function returned.';
+COMMENT ON COLUMN holdfast.archive.report IS 'Figures that the last attempt told with ctx.report, such as {"rows": 42}.';
 
 CREATE TABLE holdfast.attempt (
     task_id     uuid NOT NULL,
@@ -174,6 +176,7 @@ CREATE TABLE holdfast.attempt (
     finished_at timestamptz NOT NULL DEFAULT holdfast.now(),
     outcome     text NOT NULL COLLATE "C",
     error       jsonb,
+    report      jsonb,
     CONSTRAINT attempt_outcome CHECK (outcome IN ('advanced', 'retried', 'failed', 'snoozed', 'lost', 'released'))
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX attempt_task ON holdfast.attempt (task_id, attempt);
@@ -191,6 +194,28 @@ COMMENT ON COLUMN holdfast.attempt.claimed_at IS 'When it began.';
 COMMENT ON COLUMN holdfast.attempt.finished_at IS 'When its end was recorded; names the partition.';
 COMMENT ON COLUMN holdfast.attempt.outcome IS 'advanced: moved on; retried: error, tried again later; failed: error, parked; snoozed: asked to be called again; lost: its worker vanished; released: handed back unfinished, uncharged.';
 COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, traceback and causes, for retried, failed and lost.';
+COMMENT ON COLUMN holdfast.attempt.report IS 'Figures that the attempt told with ctx.report, such as {"rows": 42}.';
+
+-- Apart from the rows of tasks, which are hot. Logged, although it is only information: an unlogged table cannot be read
+-- on a standby, and with it neither could the views and explain().
+CREATE TABLE holdfast.progress (
+    task_id    uuid NOT NULL,
+    queue      text NOT NULL COLLATE "C",
+    attempt    integer NOT NULL,
+    fraction   double precision,
+    note       text NOT NULL DEFAULT '',
+    report     jsonb,
+    updated_at timestamptz NOT NULL DEFAULT holdfast.now(),
+    PRIMARY KEY (task_id, queue)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE holdfast.progress IS 'What running attempts have told of themselves, written about once a second; for others there is no row. It means nothing once the task is at another attempt.';
+COMMENT ON COLUMN holdfast.progress.task_id IS 'The task.';
+COMMENT ON COLUMN holdfast.progress.queue IS 'Its queue.';
+COMMENT ON COLUMN holdfast.progress.attempt IS 'The number of the attempt that told it.';
+COMMENT ON COLUMN holdfast.progress.fraction IS 'How far it has come, from 0 to 1; null if it told only figures.';
+COMMENT ON COLUMN holdfast.progress.note IS 'What it is doing, in its own words.';
+COMMENT ON COLUMN holdfast.progress.report IS 'Figures so far, such as {"rows": 42}; the last ones are kept with the attempt.';
+COMMENT ON COLUMN holdfast.progress.updated_at IS 'When it was written.';
 
 -- Workers, kinds, queues, changes --------------------------------------------------------------------
 

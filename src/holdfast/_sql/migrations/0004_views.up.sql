@@ -27,16 +27,19 @@ COMMENT ON VIEW holdfast.tasks IS
 
 CREATE VIEW holdfast.attempts AS
     SELECT l.task_id, l.queue, l.kind, l.step, l.moves, l.attempt, l.worker_id, l.claimed_at, l.finished_at, l.outcome,
-           l.error, l.args
+           l.error, l.args, l.report, NULL::double precision AS fraction, NULL::text AS note
     FROM holdfast.attempt l
     UNION ALL
     SELECT a.id, a.queue, a.kind, a.step, a.moves, a.attempt, a.worker_id, a.claimed_at, a.finished_at, a.outcome,
-           CASE WHEN a.outcome <> 'done' THEN a.error END, a.args
+           CASE WHEN a.outcome <> 'done' THEN a.error END, a.args, a.report, NULL, NULL
     FROM holdfast.archive a WHERE a.outcome IS NOT NULL
     UNION ALL
-    SELECT t.id, t.queue, t.kind, t.step, t.moves, t.attempt, t.worker_id, t.claimed_at, NULL, NULL, NULL, t.args
-    FROM holdfast.task t WHERE t.state = 'running';
-COMMENT ON VIEW holdfast.attempts IS 'The log of all attempts; the running ones have no outcome yet.';
+    SELECT t.id, t.queue, t.kind, t.step, t.moves, t.attempt, t.worker_id, t.claimed_at, NULL, NULL, NULL, t.args,
+           p.report, p.fraction, p.note
+    FROM holdfast.task t
+    LEFT JOIN holdfast.progress p ON p.task_id = t.id AND p.queue = t.queue AND p.attempt = t.attempt
+    WHERE t.state = 'running';
+COMMENT ON VIEW holdfast.attempts IS 'The log of all attempts; the running ones have no outcome yet, but how far they have come, if they tell.';
 
 CREATE VIEW holdfast.parked AS
     SELECT t.id, t.queue, t.kind, t.step, t.errors, t.crashes, t.attempt, t.error ->> 'type' AS error_type,
@@ -212,11 +215,15 @@ AS $$
 DECLARE
     moment timestamptz := holdfast.now();
     doer text;
+    told text;
 BEGIN
     SELECT format('worker %s (%s, process %s)', holdfast.one_line(w.name, 100), holdfast.one_line(w.host, 100), w.pid)
     INTO doer FROM holdfast.worker w WHERE w.id = t.worker_id;
     doer := format('attempt %s at %s by %s, since %s (for %s)', t.attempt, t.kind || '.' || t.step, coalesce(doer, 'worker ' || t.worker_id),
                    holdfast.the_time(t.claimed_at), holdfast.how_long(moment - t.claimed_at));
+    SELECT concat(' at ' || floor(100 * p.fraction) || ' %', ' (' || nullif(holdfast.one_line(p.note), '') || ')') INTO told
+    FROM holdfast.progress p WHERE p.task_id = t.id AND p.queue = t.queue AND p.attempt = t.attempt;
+    doer := doer || coalesce(told, '');
     IF t.lease_expires_at <= moment THEN
         RETURN format('Its worker seems lost: %s, but the lease ran out at %s; any live worker of queue %s will %s', doer,
             holdfast.the_time(t.lease_expires_at), t.queue,
