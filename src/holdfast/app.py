@@ -30,7 +30,7 @@ from holdfast._model.kind import Kind
 from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Ref, TaskInfo
-from holdfast._model.request import Request, request_of, requests_of
+from holdfast._model.request import Request, durability, request_of, requests_of
 from holdfast._model.tasks import Tasks
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries, queries
@@ -53,7 +53,8 @@ class App(Tasks):
     `url` is a PostgreSQL URL; without it, HOLDFAST_URL, pyproject.toml, DATABASE_URL or a running embedded server say
     it, at first use. `direct_url` is the same database without the pooler, if `url` goes through one: for notifications
     and beats. `schema` holds the tables. `modules` are imported when a worker or a command needs the tasks;
-    `include` takes in what other `Tasks` declare.
+    `include` takes in what other `Tasks` declare. `durable=False`: enqueues do not wait until they are on disk, unless
+    told to.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class App(Tasks):
         schema: str | None = None,
         modules: Sequence[str] = (),
         include: Sequence[Tasks] = (),
+        durable: bool | None = None,
     ) -> None:
         super().__init__()
         if isinstance(modules, str):
@@ -81,6 +83,7 @@ class App(Tasks):
         )
         self._sync: SyncApp | None = None
         self._schema = None if schema is None else check_schema(schema)
+        self._durable = None if durable is None else bool(setting("durable", durable).value)
         # Its enqueue is overloaded, which a protocol cannot say.
         self._owner = cast(Any, self)
         for tasks in include:
@@ -99,6 +102,13 @@ class App(Tasks):
         if self._schema is None:
             self._schema = str(setting("schema").value)
         return self._schema
+
+    @property
+    def durable(self) -> bool:
+        """Whether enqueues wait until they are on disk, unless told otherwise: as given, else as configured."""
+        if self._durable is None:
+            self._durable = bool(setting("durable").value)
+        return self._durable
 
     def use(self, url: str | None = None, *, schema: str | None = None) -> Self:
         """Uses another database or schema from now on: for the command line and for tests."""
@@ -126,7 +136,7 @@ class App(Tasks):
     def sync(self) -> SyncApp:
         """The same app for blocking code."""
         if self._sync is None:
-            self._sync = SyncApp(self._queries, lambda: self.database)
+            self._sync = SyncApp(self._queries, lambda: self.database, lambda: self.durable)
         return self._sync
 
     def load(self) -> Self:
@@ -176,9 +186,12 @@ class App(Tasks):
     ) -> list[Ref[Any]]:
         """Enqueues many tasks at once, all or none; `Entry(what, …)` gives one of them options of its own."""
         requests = requests_of(what, options)
+        durable = durability(requests, self.durable, conn)
         plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:
-            answers, _ = await self._pool.together(plan, lambda made: [*map(self._queries.notify_if_idle, made[1])])
+            answers, _ = await self._pool.together(
+                plan, lambda made: [*map(self._queries.notify_if_idle, made[1])], durable=durable
+            )
         else:
             answers, queues = await plans.drive(plan, partial(run_on, conn))
             for queue in queues:
@@ -186,6 +199,7 @@ class App(Tasks):
         return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     async def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
+        durable = durability([request], self.durable, conn)
         if conn is not None:
             run: Callable[[Query[Any]], Any] = partial(run_on, conn)
             task = (await plans.drive(plans.new_tasks(self._queries, [request]), run))[0]
@@ -195,16 +209,17 @@ class App(Tasks):
         task = (await plans.drive(plans.new_tasks(self._queries, [request]), self._run))[0]
         wake = self._queries.notify_if_idle(task.queue)
         try:
-            if not task.keyed and await self._pool.enqueue(task):
+            if not task.keyed and await self._pool.enqueue(task, durable=durable):
                 return plans.Enqueued(task.id, task.kind, True)
             plan = plans.enqueue(self._queries, task, request.on_conflict)
-            return await plans.drive(plan, partial(self._pool.run, then=wake))
+            return await plans.drive(plan, partial(self._pool.run, then=wake, durable=durable))
         except DatabaseUnreachable:
             # The answer was lost, or the connection had been broken before. Asked again, but never done twice.
             return await self._pool.again(
                 plans.enqueue(self._queries, task, request.on_conflict, again=True),
                 self._queries.archived(task.id),
                 wake,
+                durable=durable,
             ) or plans.Enqueued(task.id, task.kind, True)
 
     # --- ask and act

@@ -28,7 +28,7 @@ from holdfast._model.kind import Kind
 from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Ref, TaskInfo
-from holdfast._model.request import Request, request_of, requests_of
+from holdfast._model.request import Request, durability, request_of, requests_of
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -69,9 +69,10 @@ class SyncRef(Generic[R_co]):
 class SyncApp:
     """An App's methods for blocking code."""
 
-    def __init__(self, queries: Queries, database: Callable[[], Database]) -> None:
+    def __init__(self, queries: Queries, database: Callable[[], Database], durable: Callable[[], bool]) -> None:
         self._queries = queries
         self._database = database
+        self._durable = durable
         self._pool: SyncPool | None = None
         self._watch: tuple[Background, Watch[TaskInfo]] | None = None
         self._beginning = threading.Lock()
@@ -102,9 +103,12 @@ class SyncApp:
     ) -> list[SyncRef[Any]]:
         """As `App.enqueue_many`, blocking."""
         requests = requests_of(what, options)
+        durable = durability(requests, self._durable(), conn)
         plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:
-            answers, _ = self._connections.together(plan, lambda made: [*map(self._queries.notify_if_idle, made[1])])
+            answers, _ = self._connections.together(
+                plan, lambda made: [*map(self._queries.notify_if_idle, made[1])], durable=durable
+            )
         else:
             answers, queues = plans.drive_sync(plan, partial(run_on_sync, conn))
             for queue in queues:
@@ -112,6 +116,7 @@ class SyncApp:
         return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
+        durable = durability([request], self._durable(), conn)
         run: Callable[[Query[Any]], Any] = self._run if conn is None else partial(run_on_sync, conn)
         task = plans.drive_sync(plans.new_tasks(self._queries, [request]), run)[0]
         plan = plans.enqueue(self._queries, task, request.on_conflict)
@@ -121,12 +126,12 @@ class SyncApp:
             return answer
         wake = self._queries.notify_if_idle(task.queue)
         try:
-            return plans.drive_sync(plan, partial(self._connections.run, then=wake))
+            return plans.drive_sync(plan, partial(self._connections.run, then=wake, durable=durable))
         except DatabaseUnreachable:
             again = plans.enqueue(self._queries, task, request.on_conflict, again=True)
-            return self._connections.again(again, self._queries.archived(task.id), wake) or plans.Enqueued(
-                task.id, task.kind, True
-            )
+            return self._connections.again(
+                again, self._queries.archived(task.id), wake, durable=durable
+            ) or plans.Enqueued(task.id, task.kind, True)
 
     @overload
     def ref(self, id: UUID | str, of: Function[..., R] | Kind[R], /) -> SyncRef[R]: ...
@@ -232,7 +237,7 @@ class SyncApp:
     @property
     def _connections(self) -> SyncPool:
         if self._pool is None or self._pool.pid != os.getpid():
-            self._pool = SyncPool(self._database().url, self._queries.schema)
+            self._pool = SyncPool(self._database().url, self._queries)
         return self._pool
 
     @property

@@ -119,8 +119,8 @@ async def test_X3_nothing_is_prepared_by_anything_of_ours(app: App, direct_url: 
     for _ in range(PREPARE_AFTER + 3):
         await link.run(queries.schema_version())
         await link.transact([queries.schema_version(), queries.server()])
-        await pool.enqueue(new_task())
-        await asyncio.gather(*(pool.enqueue(new_task()) for _ in range(3)))
+        await pool.enqueue(new_task(), durable=True)
+        await asyncio.gather(*(pool.enqueue(new_task(), durable=True) for _ in range(3)))
         await pool.run(queries.schema_version(), then=queries.notify("default"))
         app.sync._connections.run(queries.schema_version())
         for made in (await transactions.for_loop(), await transactions.for_thread()):

@@ -205,7 +205,7 @@ async def test_X2_a_plan_older_than_its_table_is_a_passing_error(holdfast_url: s
     link, pool, sync_pool = (
         Link(holdfast_url, queries, "test"),
         Pool(holdfast_url, queries),
-        SyncPool(holdfast_url, "holdfast"),
+        SyncPool(holdfast_url, queries),
     )
     for _ in range(30):
         await link.run(everything())

@@ -157,6 +157,7 @@ EXAMPLES: dict[str, tuple[Any, str, str, list[Any]]] = {
     "app": ("a.py", "b:app", '"c"', ["a.py", "b:app", "c"]),
     "queues": (["a", "b"], "b:5, c", '["c", "d:1"]', [("a", "b"), ("b:5", "c"), ("c", "d:1")]),
     "only": (["a", "b.C"], "b, c.D", '["c"]', [("a", "b.C"), ("b", "c.D"), ("c",)]),
+    "durable": (False, "ON", "false", [False, True, False]),
     "concurrency": (1, "2", "3", [1, 2, 3]),
     "lease": ("1m", "90", '"3s"', [60.0, 90.0, 3.0]),
     "beat": (1.5, "2s", "3", [1.5, 2.0, 3.0]),

@@ -18,6 +18,7 @@ from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast._db.connection import CALL_TIMEOUT, DriverError, is_unknown, tell_no_hint
+from holdfast._db.durability import to_say
 from holdfast._db.wire import Wire
 from holdfast._sql.queries import NewTask, Queries
 
@@ -34,6 +35,7 @@ class Alone(Exception):
 @dataclass(slots=True, eq=False)
 class _Wanted:
     task: NewTask
+    durable: bool
     answer: "asyncio.Future[bool]"
 
 
@@ -49,12 +51,12 @@ class Coalescer:
         self._on_their_way: list[_Wanted] = []
         self._busy = False
 
-    async def enqueue(self, task: NewTask) -> bool:
+    async def enqueue(self, task: NewTask, *, durable: bool) -> bool:
         """Whether the task is new. Raises `Alone` if it must be sent by itself, and the driver's errors."""
         if self._wire is None or self._wire.broken:
             await self._open()
         loop = asyncio.get_running_loop()
-        wanted = _Wanted(task, loop.create_future())
+        wanted = _Wanted(task, durable, loop.create_future())
         self._waiting.append(wanted)
         if not self._busy:
             self._busy = True
@@ -110,28 +112,32 @@ class Coalescer:
             for queue, group in sorted(by_queue.items())
         ]
         wire = self._wire
+        first = to_say(wire.connection, self._queries, batch[0].durable)
         limit = asyncio.get_running_loop().call_later(CALL_TIMEOUT, wire.close, TimeoutError("no answer"))
 
         def told(results: list[PGresult], error: BaseException | None) -> None:
             limit.cancel()
-            self._answer(batch, results, error)
+            self._answer(batch, results[len(first) :], error)
 
-        wire.send(writes, told)
+        wire.send([*first, *writes], told)
         # A transaction of its own: it must see what was committed meanwhile.
         wire.send([self._queries.notify_if_idle(queue) for queue in by_queue], _told_of_hint)
 
     def _next_batch(self) -> list[_Wanted]:
         """As many as go together; those whose caller has gone away are left out."""
         batch: list[_Wanted] = []
+        left: list[_Wanted] = []
         size = 0
-        for place, wanted in enumerate(self._waiting):
-            if len(batch) == MOST or size > LARGEST:
-                del self._waiting[:place]
-                return batch
-            if not wanted.answer.done():
+        for wanted in self._waiting:
+            if wanted.answer.done():
+                continue
+            full = len(batch) == MOST or size > LARGEST
+            if full or (batch and wanted.durable != batch[0].durable):
+                left.append(wanted)
+            else:
                 batch.append(wanted)
                 size += len(wanted.task.args)
-        self._waiting.clear()
+        self._waiting = left
         return batch
 
     def _answer(self, batch: list[_Wanted], results: list[PGresult], error: BaseException | None) -> None:

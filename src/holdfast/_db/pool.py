@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -25,6 +26,7 @@ from holdfast._db.connection import (
     run_sync,
     tell_no_hint,
 )
+from holdfast._db.durability import learn, learn_sync, to_say
 from holdfast._db.pooler import meet, meet_sync
 from holdfast._sql.plans import Plan, drive, drive_sync
 from holdfast._sql.queries import NewTask, Queries
@@ -38,19 +40,6 @@ HINT_TIMEOUT = 5.0
 LARGE = 8 * 1024
 """Characters of parameters up to which a query is pipelined: `Pipeline.sync()` of psycopg waits for answers with the
 last of a larger one still unsent, for ever."""
-
-
-async def _prepare(connection: AsyncConnection[Any]) -> None:
-    _adapt(connection)
-    # Whatever the role's default is: what follows a plan must see what was committed meanwhile.
-    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-    await meet(connection)
-
-
-def _prepare_sync(connection: Connection[Any]) -> None:
-    _adapt(connection)
-    connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-    meet_sync(connection)
 
 
 class _Connection(AsyncConnection[Any]):
@@ -79,25 +68,32 @@ class Pool:
         self._opening = asyncio.Lock()
         self._coalescer = Coalescer(queries, self._open)
 
-    async def enqueue(self, task: NewTask) -> bool:
+    async def enqueue(self, task: NewTask, *, durable: bool) -> bool:
         """Writes a task without a key, with those that others want at the same time; False if its id exists."""
         try:
-            return await self._coalescer.enqueue(task)
+            return await self._coalescer.enqueue(task, durable=durable)
         except Alone:
-            return await self.run(self._queries.enqueue(task), self._queries.notify_if_idle(task.queue))
+            wake = self._queries.notify_if_idle(task.queue)
+            return await self.run(self._queries.enqueue(task), wake, durable=durable)
         except Exception as error:
             raise explained(error, self._schema) or error from error
 
-    async def run(self, query: Query[T], then: Query[Any] | None = None) -> T:
+    async def run(self, query: Query[T], then: Query[Any] | None = None, *, durable: bool | None = None) -> T:
         """Runs a query, and after its commit another one, in the same round trip."""
         with explaining(self._schema):
             pool = self._pool or await self._open()
             async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
                 if then is None:
                     return await run(connection, query)
+                if first := to_say(connection, self._queries, durable):
+                    async with connection.transaction():
+                        await run(connection, first[0])
+                        answer = await run(connection, query)
+                    await _hint(connection, then)
+                    return answer
                 return await _run_then(connection, query, then)
 
-    async def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]]) -> T:
+    async def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]], *, durable: bool) -> T:
         """Follows a plan in one transaction; after its commit, the queries that its answer asks for.
 
         It may take as long as it likes, while it goes on.
@@ -106,6 +102,8 @@ class Pool:
             pool = self._pool or await self._open()
             async with pool.connection(CALL_TIMEOUT) as connection:
                 async with asyncio.timeout(CALL_TIMEOUT) as limit, connection.transaction():
+                    for query in to_say(connection, self._queries, durable):
+                        await run(connection, query)
                     going_on = partial(_extend, limit)
                     answer = await drive(plan, partial(run, connection, going_on=going_on))
                     going_on()
@@ -113,7 +111,7 @@ class Pool:
                     await _hint(connection, query)
                 return answer
 
-    async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any]) -> T | None:
+    async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any], *, durable: bool) -> T | None:
         """Follows a plan whose answer was lost before; None if it turns out that its task has run and ended meanwhile.
 
         The look for that comes second, in the same transaction: asked first, it could miss what commits in between.
@@ -124,6 +122,8 @@ class Pool:
             answer: T | None = None
             async with pool.connection(CALL_TIMEOUT) as connection:
                 async with asyncio.timeout(CALL_TIMEOUT), connection.transaction() as transaction:
+                    for query in to_say(connection, self._queries, durable):
+                        await run(connection, query)
                     answer = await drive(plan, partial(run, connection))
                     if await run(connection, ended):
                         answer = None
@@ -149,12 +149,19 @@ class Pool:
                     min_size=1,
                     max_size=SIZE + 1,  # one is kept for enqueues
                     open=False,
-                    configure=_prepare,
+                    configure=self._configure,
                     kwargs={"autocommit": True, "cursor_factory": AsyncRawCursor, "row_factory": tuple_row},
                 )
                 await pool.open()
                 self._pool = pool
             return self._pool
+
+    async def _configure(self, connection: AsyncConnection[Any]) -> None:
+        _adapt(connection)
+        # Whatever the role's default is: what follows a plan must see what was committed meanwhile.
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        await meet(connection)
+        await learn(connection, self._queries)
 
 
 def _extend(limit: asyncio.Timeout) -> None:
@@ -205,29 +212,36 @@ def _hint_sync(connection: Connection[Any], query: Query[Any]) -> None:
 class SyncPool:
     """Connections for blocking callers; shared by all threads."""
 
-    def __init__(self, url: str, schema: str) -> None:
+    def __init__(self, url: str, queries: Queries) -> None:
         self.pid = os.getpid()  # a forked child needs a pool of its own
         self._url = url
-        self._schema = schema
+        self._queries = queries
+        self._schema = queries.schema
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._opening = threading.Lock()
 
-    def run(self, query: Query[T], then: Query[Any] | None = None) -> T:
+    def run(self, query: Query[T], then: Query[Any] | None = None, *, durable: bool | None = None) -> T:
         """Runs a query, and after its commit another one."""
         with explaining(self._schema):
             pool = self._pool or self._open()
             with pool.connection(CALL_TIMEOUT) as connection:
-                answer = run_sync(connection, query)
+                first = to_say(connection, self._queries, durable)
+                with connection.transaction() if first else nullcontext():
+                    for said in first:
+                        run_sync(connection, said)
+                    answer = run_sync(connection, query)
                 if then is not None:
                     _hint_sync(connection, then)
                 return answer
 
-    def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]]) -> T:
+    def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]], *, durable: bool) -> T:
         """As `Pool.together`, blocking."""
         with explaining(self._schema):
             pool = self._pool or self._open()
             with pool.connection(CALL_TIMEOUT) as connection:
                 with connection.transaction():
+                    for query in to_say(connection, self._queries, durable):
+                        run_sync(connection, query)
                     answer = drive_sync(plan, partial(run_sync, connection))
                 for query in then(answer):
                     _hint_sync(connection, query)
@@ -238,7 +252,7 @@ class SyncPool:
         if pool is not None:
             pool.close()
 
-    def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any]) -> T | None:
+    def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any], *, durable: bool) -> T | None:
         """As `Pool.again`, blocking."""
         with explaining(self._schema):
             pool = self._pool or self._open()
@@ -246,6 +260,8 @@ class SyncPool:
             answer: T | None = None
             with pool.connection(CALL_TIMEOUT) as connection:
                 with connection.transaction() as transaction:
+                    for query in to_say(connection, self._queries, durable):
+                        run_sync(connection, query)
                     answer = drive_sync(plan, partial(run_sync, connection))
                     if run_sync(connection, ended):
                         answer = None
@@ -262,9 +278,15 @@ class SyncPool:
                     min_size=1,
                     max_size=SIZE,
                     open=False,
-                    configure=_prepare_sync,
+                    configure=self._configure,
                     kwargs={"autocommit": True, "cursor_factory": RawCursor, "row_factory": tuple_row},
                 )
                 pool.open()
                 self._pool = pool
             return self._pool
+
+    def _configure(self, connection: Connection[Any]) -> None:
+        _adapt(connection)
+        connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        meet_sync(connection)
+        learn_sync(connection, self._queries)

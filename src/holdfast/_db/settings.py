@@ -39,6 +39,8 @@ def shown(value: Any) -> str:
     match value:
         case None:
             return ""
+        case bool():
+            return str(value).lower()
         case float():
             return f"{value:g}s"
         case tuple():
@@ -51,7 +53,7 @@ def checked(about: Setting, value: Any, place: str = "", *, is_text: bool = Fals
     """A value as it is used, or a `ConfigError` that says where it is and what was expected there."""
     try:
         return about.read(about.parse(value) if is_text else value)
-    except (ValueError, TypeError, ConfigError) as error:
+    except (ValueError, TypeError, KeyError, ConfigError) as error:
         if isinstance(error, ConfigError) and not isinstance(error, InvalidDuration):
             raise ConfigError(f"{place}: {error}" if place else str(error)) from None
         # A URL may hold a password.
@@ -130,6 +132,16 @@ def _one_of(*words: str) -> Callable[[object], str]:
     return read
 
 
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _yes_or_no(text: str) -> bool:
+    return {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}[text.lower()]
+
+
 def _duration(name: str, about: str, default: float | None, *, read: Callable[[Any], Any] = _length) -> Setting:
     return Setting(name, about, 'a duration such as "30s" or 1.5', read, _number_or_text, default)
 
@@ -150,6 +162,7 @@ SETTINGS = {
             _queues,
             default=("default",),
         ),
+        Setting("durable", "Enqueues wait until they are on disk.", "true or false", _flag, _yes_or_no, True),
         Setting(
             "only",
             "The kinds and steps it knows: video.Encode.",

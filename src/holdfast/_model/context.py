@@ -13,7 +13,7 @@ from typing_extensions import TypeVar, Unpack
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.progress import Figure, Told, with_progress, with_report
 from holdfast._model.reference import Ref, Tracker
-from holdfast.errors import DeclarationError
+from holdfast.errors import DeclarationError, EnqueueRefused
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
@@ -224,6 +224,8 @@ class Context:
         if self._signals.moved is not None:
             raise DeclarationError("ctx.enqueue comes after ctx.move, whose transaction it would miss: enqueue first")
         request = request_of(what, options)
+        if request.durable is not None:
+            raise EnqueueRefused("ctx.enqueue takes no durable=: the task is written with the outcome of this attempt")
         if self._enqueued is None:
             self._enqueued = []
         self._enqueued.append(request)

@@ -49,6 +49,7 @@ class EnqueueOptions(TypedDict, total=False):
     unique_for: Duration
     on_conflict: Literal["skip", "raise", "replace"]
     headers: Mapping[str, str]
+    durable: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """An enqueue as asked for, checked: what is wrong is refused here, before anything is written."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -38,6 +38,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     headers: bytes | None
     on_conflict: Literal["skip", "raise", "replace"]
     decode_result: Any
+    durable: bool | None = None
+    """Whether to wait for the disk; None: as the App says."""
 
 
 def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[object, ...] = ()) -> Request:
@@ -67,6 +69,7 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
             headers=_headers(given.get("headers")),
             on_conflict=_on_conflict(given),
             decode_result=call.decode_result,
+            durable=_durable(given.get("durable")),
         )
     except (ConfigError, EncodeError) as error:
         name = what.kind if isinstance(what, Call) else type(what).__name__
@@ -81,6 +84,20 @@ def requests_of(what: Iterable[Any], options: EnqueueOptions | None = None) -> l
             "put it into a list, or use enqueue(…)"
         )
     return [request_of(each, options) for each in what]
+
+
+def durability(requests: Sequence[Request], otherwise: bool, conn: object = None) -> bool:
+    """Whether an enqueue waits until it is on disk: as asked for, else as its App says."""
+    asked = {request.durable for request in requests}
+    if len(asked) > 1:
+        raise EnqueueRefused("the tasks of one enqueue_many share a commit: give durable= to it, not to an Entry")
+    chosen = next(iter(asked), None)
+    if chosen is not None and conn is not None:
+        raise EnqueueRefused(
+            "give durable= or conn=, not both: with conn= the commit is yours. For one that does not wait for the "
+            "disk, say SET LOCAL synchronous_commit = off in your transaction"
+        )
+    return otherwise if chosen is None else chosen
 
 
 def _check_names(options: Mapping[str, Any]) -> None:
@@ -125,6 +142,12 @@ def _headers(headers: Any) -> bytes | None:
     if not isinstance(headers, Mapping) or not all(isinstance(x, str) for pair in headers.items() for x in pair):
         raise EnqueueRefused("headers= must map texts to texts")
     return encode(dict(headers), limit=MAX_HEADERS)
+
+
+def _durable(durable: Any) -> bool | None:
+    if durable is not None and not isinstance(durable, bool):
+        raise EnqueueRefused(f"durable= must be True or False, not {durable!r:.100}")
+    return durable
 
 
 def _on_conflict(options: Mapping[str, Any]) -> Literal["skip", "raise", "replace"]:

@@ -38,6 +38,14 @@ COPY holdfast.task (id, queue, kind, step, priority, run_at, created_at, deadlin
 -- What time it is: microseconds since 1970, as a text that every driver reads alike.
 SELECT (extract(epoch FROM holdfast.now()) * 1000000)::bigint::text
 
+-- commits_early --
+-- Whether commits of this connection do not wait for the disk, unless told to.
+SELECT pg_catalog.current_setting('synchronous_commit') = 'off'
+
+-- set_durable --
+-- For this transaction only: whether its commit waits for the disk.
+SELECT pg_catalog.set_config('synchronous_commit', CASE WHEN :durable::boolean THEN 'on' ELSE 'off' END, true)
+
 -- declared --
 -- Where tasks of a kind go unless the enqueue says otherwise, for producers without the code.
 SELECT queue, priority, first FROM holdfast.kind WHERE name = :kind::text

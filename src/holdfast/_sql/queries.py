@@ -147,7 +147,7 @@ class Queries:
     @property
     def for_enqueue(self) -> list[Statement]:
         """The statements of a connection that does nothing else."""
-        return [self._statements[name] for name in ("enqueue", "enqueue_many", "notify_if_idle")]
+        return [self._statements[name] for name in ("enqueue", "enqueue_many", "notify_if_idle", "set_durable")]
 
     def enqueue(self, task: NewTask) -> Query[bool]:
         return self._query(
@@ -187,6 +187,12 @@ class Queries:
 
     def copy_tasks(self, rows: Iterable[bytes]) -> Query[None]:
         return Query(self._statements["copy_tasks"], (), _nothing, rows)
+
+    def commits_early(self) -> Query[bool]:
+        return self._query("commits_early", _maybe_value)
+
+    def set_durable(self, durable: bool) -> Query[None]:
+        return self._query("set_durable", _nothing, durable=durable)
 
     def clock(self) -> Query[datetime]:
         return self._query("clock", _microseconds)

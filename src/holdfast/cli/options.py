@@ -55,7 +55,7 @@ class Setup:
         from holdfast._sql.queries import queries
         from holdfast.sync import SyncApp
 
-        made = SyncApp(queries(self.schema), self.database)
+        made = SyncApp(queries(self.schema), self.database, lambda: bool(self.setting("durable").value))
         try:
             yield made, queries(self.schema)
         finally:
