@@ -165,6 +165,9 @@ EXAMPLES: dict[str, tuple[Any, str, str, list[Any]]] = {
     "reap": ("1s", "2s", '"3s"', [1.0, 2.0, 3.0]),
     "grace": (0, "0", "0", [0.0, 0.0, 0.0]),
     "retention": ("2d", "86400", '"1w"', [172_800.0, 86_400.0, 604_800.0]),
+    "processes": (1, "2", "3", [1, 2, 3]),
+    "max_tasks": (1, "2", "3", [1, 2, 3]),
+    "max_memory": ("1GB", "500mb", "2000000", [2**30, 500 * 2**20, 2_000_000]),
     "log_level": ("debug", "ERROR", '"warning"', ["debug", "error", "warning"]),
     "log_format": ("json", "pretty", '"json"', ["json", "pretty", "json"]),
 }
@@ -250,6 +253,10 @@ def test_unknown_keys_are_told(tmp_path: Path, key: str, said: str) -> None:
         ("grace = 2030-01-01", 'a duration such as "30s" or 1.5'),
         ('log_level = "loud"', "one of debug, info, warning, error"),
         ("log_format = 1", "one of pretty, json"),
+        ("processes = 0", "a whole number of at least 1"),
+        ('max_memory = "much"', "a size of at least 1MB"),
+        ("max_memory = 500", "a size of at least 1MB"),
+        ("max_memory = true", "a size of at least 1MB"),
     ],
 )
 def test_wrong_types_are_told_with_the_file_and_the_key(tmp_path: Path, line: str, expected: str) -> None:

@@ -9,6 +9,8 @@ from holdfast._model.duration import DAY, seconds
 from holdfast._model.queues import EXPECTED, parse_queues, spelled
 from holdfast.errors import ConfigError, InvalidDuration
 
+_UNITS = {"GB": 1024**3, "MB": 1024**2, "KB": 1024}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?B)?", re.IGNORECASE | re.ASCII)
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
 
@@ -102,6 +104,28 @@ def _count(value: object) -> int:
     return value
 
 
+class Size(int):
+    """A number of bytes that people read as `500MB`."""
+
+    def __str__(self) -> str:
+        for unit, size in _UNITS.items():
+            if self >= size and (self % size == 0 or self >= 10 * size):
+                return f"{self // size}{unit}"
+        return f"{int(self)}B"
+
+
+def _size(value: object) -> Size:
+    """`500MB`, `2GB` or a number of bytes; at least 1 MB, or no process could live."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise ValueError
+        value = int(float(match[1]) * _UNITS.get((match[2] or "").upper(), 1))
+    if isinstance(value, bool) or not isinstance(value, int) or value < _UNITS["MB"]:
+        raise ValueError
+    return Size(value)
+
+
 def _length(value: Any) -> float:
     length = seconds(value)
     if length <= 0:
@@ -190,6 +214,22 @@ SETTINGS = {
             _duration("retention", "History is kept so long, unless the database says it.", None, read=_retention),
             expects='a duration of at least a day, such as "14d"',
             worked_out="7d",
+        ),
+        Setting("processes", "Worker processes.", "a whole number of at least 1", _count, int, 1),
+        Setting(
+            "max_tasks",
+            "Replace a process after so many attempts.",
+            "a whole number of at least 1",
+            _count,
+            int,
+            worked_out="never",
+        ),
+        Setting(
+            "max_memory",
+            "Replace a process that uses more memory.",
+            'a size of at least 1MB, such as "500MB" or "2GB"',
+            _size,
+            worked_out="never",
         ),
         Setting(
             "direct_url",

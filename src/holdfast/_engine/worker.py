@@ -75,6 +75,8 @@ class Worker:
         self._stop_now = asyncio.Event()
         self._vanished: BaseException | None = None
         self._tells = False
+        self.stop_after = math.inf
+        self.retired = False
         self.started = asyncio.Event()
         self.roster = Roster(settings.concurrency, settings.serves)
 
@@ -225,6 +227,13 @@ class Worker:
         if self._stop.is_set():
             self._stop_now.set()
         self._stop.set()
+
+    def retire(self, why: str) -> None:
+        """Stops gracefully, to be replaced by a fresh process: see `retired`."""
+        if not self._stop.is_set():
+            log.info("this process is replaced: %s", why)
+            self.retired = self._flag.stopping = True  # nothing begins any more, from now on
+            self.stop()
 
     def vanish(self, cause: BaseException) -> None:
         """Ends the worker as kill -9 would: nothing is recorded or released any more. For tests."""
@@ -383,6 +392,8 @@ class Worker:
         attempt.handle = None
         roster = self.roster
         roster.finished += 1
+        if roster.finished >= self.stop_after:
+            self.retire(f"it has made {roster.finished} attempts")
         if outcome is None:
             roster.forget(attempt)
         elif isinstance(outcome, (Recorded, Unsure)):
@@ -462,9 +473,11 @@ class Worker:
                 self._lose(attempt)
         for attempt in report.cancelled:
             self._cancel(attempt)
-        if report.stop_requested and not self._stop.is_set():
-            log.info("asked to stop")
-            self.stop()
+        if report.stop_requested:
+            self.retired = False  # it was meant to stop for good
+            if not self._stop.is_set():
+                log.info("asked to stop")
+                self.stop()
 
     def _lose(self, attempt: Attempt) -> None:
         log.warning(

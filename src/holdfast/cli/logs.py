@@ -11,6 +11,7 @@ import re
 import sys
 import sysconfig
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -22,7 +23,10 @@ ROUTINE = "routine"
 """The attribute of records that nobody needs to see who has started the worker himself a moment ago."""
 
 _COLOURS = {"DEBUG": "bright_black", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
-_FIELDS = ("task_id", "kind", "step", "attempt", "queue", "worker", "outcome", "seconds", "error", "traceback")
+_FIELDS = (
+    *("process_number", "task_id", "kind", "step", "attempt", "queue", "worker"),
+    *("outcome", "seconds", "error", "traceback"),
+)
 _INDENT = " " * 17
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line \d+')
 _LIBRARIES = (
@@ -39,7 +43,8 @@ class PrettyFormatter(logging.Formatter):
         first, *others = clean(record.getMessage()).split("\n")
         time = click.style(f"{datetime.fromtimestamp(record.created):%H:%M:%S}", dim=True)  # noqa: DTZ006 - local, for people
         task = getattr(record, "task_id", None)
-        shown = f"{time} {self.level(record)} {_origin(record)}{first}"
+        process = click.style(f"[{record.process_number}] ", dim=True) if hasattr(record, "process_number") else ""
+        shown = f"{time} {self.level(record)} {process}{_origin(record)}{first}"
         if task:
             shown += click.style(f"  task={line(task)}", dim=True)
         if record.exc_info:
@@ -87,9 +92,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(told, default=str)
 
 
-def configure(level: str, format: str, *, dev: bool = False) -> None:
-    """Sends the records of all loggers to stderr; what the user's code has set up by itself stays."""
+def configure(level: str, format: str, *, dev: bool = False, process: int | None = None) -> None:
+    """Sends the records of all loggers to stderr; what the user's code has set up by itself stays.
+
+    `process`: the number of this one among several, told with each record.
+    """
     handler = _EchoHandler()
+    if process is not None:
+        handler.addFilter(partial(_with_process, process))
     handler.setFormatter(JsonFormatter() if format == "json" else DevFormatter() if dev else PrettyFormatter())
     handler.addFilter(_with_task)
     root = logging.getLogger()
@@ -130,6 +140,11 @@ def _with_task(record: logging.LogRecord) -> bool:
             record.task_id = str(context.id)
             record.kind, record.step, record.attempt = context.kind, context.step, context.attempt
             record.queue = context.queue
+    return True
+
+
+def _with_process(number: int, record: logging.LogRecord) -> bool:
+    record.process_number = number
     return True
 
 

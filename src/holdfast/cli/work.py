@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast._engine.settings import WorkerSettings
     from holdfast._engine.worker import Worker
     from holdfast.app import App
+    from holdfast.cli.member import Order
     from holdfast.insights import WorkerInfo
 
 log = logging.getLogger("holdfast.worker")
@@ -38,6 +39,9 @@ SILENT = 60.0
 @setting_option("reap", metavar="DURATION")
 @setting_option("grace", metavar="DURATION")
 @setting_option("retention", metavar="DURATION")
+@setting_option("processes", metavar="NUMBER")
+@setting_option("max_tasks", metavar="NUMBER")
+@setting_option("max_memory", metavar="SIZE")
 @click.option("--name", default="", help="A label for people.  [default: host:pid]")
 @click.option("--drain", is_flag=True, help="Stop when nothing is due any more.")
 @setting_option("log_level", metavar="LEVEL", help="What it writes: debug, info, warning or error.")
@@ -49,6 +53,9 @@ def worker(
     /,
     app: str | None,
     drain: bool,
+    processes: int,
+    max_tasks: int | None,
+    max_memory: int | None,
     log_level: str,
     log_format: str,
     **settings: Any,
@@ -64,10 +71,15 @@ def worker(
     -q mail:5,default executes at most 5 steps of mail at once. Queues share the slots: while several have work, none
     takes all. --only is for special machines: the other steps of APP stay for other workers.
 
+    --processes starts several worker processes, each with all of -q and -c, and replaces one that dies. --max-tasks
+    and --max-memory replace a process that has done much or uses much; its steps end first. A signal to the parent
+    stops them all; the exit code is the worst of theirs.
+
     It never starts a server: `holdfast dev` does, for development.
 
     \b
     Example:
+      holdfast worker shop.app --processes 4 --max-memory 500MB
       holdfast worker shop.app -q mail:5,default -c 20
       holdfast worker shop.app --only video.Encode --only thumbnails
       holdfast worker hello.py --drain
@@ -77,14 +89,47 @@ def worker(
     from holdfast.cli.logs import configure, revive
 
     chosen = WorkerSettings.of(**settings)  # says now what is wrong with them
-    as_json = setup.json and setup.setting("log_format").is_default
-    configure(log_level, "json" if as_json else log_format)
-    loaded = load_app(app, url=setup.url, schema=setup.chosen_schema)
-    revive()
-    loaded.database  # noqa: B018 - says now if there is none
-    _tell_start(loaded, chosen)
-    run_worker(lambda: loaded.make_worker(**settings), dict.fromkeys(_SIGNALS, _on_signal), drain=drain)
+    if setup.json and setup.setting("log_format").is_default:
+        log_format = "json"
+    configure(log_level, log_format)
+    if processes > 1 or max_tasks is not None or max_memory is not None:
+        order: Order = {
+            "number": 1,
+            "processes": processes,
+            "introduces": True,
+            "app": app,
+            "url": setup.url,
+            "schema": setup.chosen_schema,
+            "settings": settings,
+            "max_tasks": max_tasks,
+            "max_memory": max_memory,
+            "drain": drain,
+            "log_level": log_level,
+            "log_format": log_format,
+            "json": setup.json,
+        }
+        _supervise(order, chosen.grace)
+    else:
+        loaded = load_app(app, url=setup.url, schema=setup.chosen_schema)
+        revive()
+        loaded.database  # noqa: B018 - says now if there is none
+        tell_start(loaded, chosen)
+        run_worker(lambda: loaded.make_worker(**settings), dict.fromkeys(_SIGNALS, _on_signal), drain=drain)
     log.info("stopped")
+
+
+def _supervise(order: "Order", grace: float) -> None:
+    from holdfast.cli.supervise import Supervisor
+
+    if sys.platform == "win32":
+        raise click.UsageError("--processes, --max-tasks and --max-memory are not for Windows: start several workers.")
+
+    async def live() -> int:
+        return await Supervisor(order, grace).run()
+
+    code = asyncio.run(live())
+    if code:
+        raise click.exceptions.Exit(code)
 
 
 OnSignal: TypeAlias = "Callable[[Worker, asyncio.Task[None], signal.Signals], None]"
@@ -158,7 +203,8 @@ def _on_signal(made: "Worker", running: "asyncio.Task[None]", number: signal.Sig
         log.info("%s: stopping; nothing runs", number.name)
 
 
-def _tell_start(app: "App", settings: "WorkerSettings") -> None:
+def tell_start(app: "App", settings: "WorkerSettings") -> None:
+    """The first lines of a worker: its database, its steps, and what is odd."""
     from holdfast.cli.introduce import database_in_short, start_warnings, steps_in_short
 
     schema = "" if app.schema == "holdfast" else f", schema {app.schema}"

@@ -18,7 +18,7 @@ from holdfast.cli.output import USAGE
 
 if TYPE_CHECKING:
     from holdfast._db.config import Database
-    from holdfast.cli.dev.child import Child
+    from holdfast.cli.child import Child
     from holdfast.cli.dev.reload import Watcher
     from holdfast.cli.dev.worker import Loaded, Order
 
@@ -148,10 +148,10 @@ class Dev:
     # --- one worker after the other
 
     async def _lives(self) -> int:
-        from holdfast.cli.dev.child import Child
+        from holdfast.cli.child import Child
 
         while True:
-            self._child = await Child.start(self._order, self._database.folder)
+            self._child = await Child.start("holdfast.cli.dev.worker", order=self._order, server=self._database.folder)
             await self._attend(self._child)
             if self._child.ended.done() and not self._is_interrupted:
                 code = await self._after_end(self._child)

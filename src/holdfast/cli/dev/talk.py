@@ -13,7 +13,7 @@ from holdfast.cli.output import line, report
 
 if TYPE_CHECKING:
     from holdfast._db.config import Database
-    from holdfast.cli.dev.child import Child
+    from holdfast.cli.child import Child
     from holdfast.cli.dev.reload import Watcher
     from holdfast.cli.dev.worker import Loaded
 

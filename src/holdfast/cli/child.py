@@ -1,4 +1,7 @@
-"""The worker process of `holdfast dev`, as `dev` sees it: started, told what to do, stopped, or found dead."""
+"""A worker process as the command that started it sees it: told what to do, stopped, or found dead.
+
+`holdfast dev` has one, `holdfast worker --processes` has several. The other end is `parent`.
+"""
 
 import asyncio
 import json
@@ -9,16 +12,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from holdfast.cli.dev.worker import Loaded, Order
+from typing import Any
 
 LAST_SECONDS = 17.0
 """Seconds beyond the grace time in which a worker may clean up and record."""
 AT_ONCE = 3.0
 MASKED = (signal.SIGINT, signal.SIGHUP)
-"""The signals that a terminal sends to everybody at it. They are for `dev`, which tells its worker what to do."""
+"""The signals that a terminal sends to everybody at it: they are for the command, which tells its workers."""
 _LONGEST_LINE = 16 * 1024 * 1024
 
 
@@ -33,7 +33,7 @@ def _without_interruptions() -> Iterator[None]:
 
 
 class Child:
-    """One process, from its start to its end. See `worker` for what is said."""
+    """One process, from its start to its end. See `parent` for what is said."""
 
     def __init__(
         self,
@@ -45,27 +45,27 @@ class Child:
         self._process = process
         self._writer = writer
         self._begun_at = time.monotonic()
-        self.loaded: asyncio.Future[Loaded] = loop.create_future()
+        self.loaded: asyncio.Future[Any] = loop.create_future()
         self.started: asyncio.Future[float] = loop.create_future()
         self.stopping: asyncio.Future[int] = loop.create_future()
         self.ended = loop.create_task(self._until_end(reader))
 
     @classmethod
-    async def start(cls, order: "Order", server: str | None) -> "Child":
-        """A new process that begins to load the App."""
+    async def start(cls, module: str, **first_words: Any) -> "Child":
+        """A new process of a module that takes its orders from here."""
         ours, theirs = socket.socketpair()
         with theirs, _without_interruptions():
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "holdfast.cli.dev.worker",
+                module,
                 str(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},  # what a step prints is to be seen at once
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LONGEST_LINE)
         made = cls(process, reader, writer)
-        made.tell(order=order, server=server)
+        made.tell(**first_words)
         return made
 
     def tell(self, **message: Any) -> None:
@@ -73,8 +73,11 @@ class Child:
         with suppress(OSError, RuntimeError):
             self._writer.write(json.dumps(message).encode() + b"\n")
 
-    async def stop(self, grace: float, at_once: asyncio.Event) -> bool:
-        """Ends it: gracefully if it listens and nobody is in a hurry. False if it had to be killed."""
+    async def stop(self, grace: float, at_once: asyncio.Event, *, hurried: float = AT_ONCE) -> bool:
+        """Ends it: gracefully if it listens and nobody is in a hurry. False if it had to be killed.
+
+        `hurried`: seconds that it has to give everything back when somebody is.
+        """
         hurry = asyncio.ensure_future(at_once.wait())
         try:
             self.tell(stop=True)
@@ -84,7 +87,7 @@ class Child:
                 await self._wait(grace + LAST_SECONDS, hurry)
             if hurry.done():
                 self.tell(stop=True)
-                await self._wait(AT_ONCE)
+                await self._wait(hurried)
         finally:
             hurry.cancel()
         is_graceful = self.ended.done()
@@ -92,6 +95,10 @@ class Child:
             self._process.kill()
         await self.ended
         return is_graceful
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def age(self) -> float:
