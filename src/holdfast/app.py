@@ -203,24 +203,24 @@ class App(Tasks):
         if conn is not None:
             run: Callable[[Query[Any]], Any] = partial(run_on, conn)
             task = (await plans.drive(plans.new_tasks(self._queries, [request]), run))[0]
-            answer = await plans.drive(plans.enqueue(self._queries, task, request.on_conflict), run)
+            answer = await plans.drive(plans.enqueue(self._queries, task), run)
             await run(self._queries.notify(task.queue))
             return answer
         task = (await plans.drive(plans.new_tasks(self._queries, [request]), self._run))[0]
         wake = self._queries.notify_if_idle(task.queue)
         try:
             if not task.keyed and await self._pool.enqueue(task, durable=durable):
-                return plans.Enqueued(task.id, task.kind, True)
-            plan = plans.enqueue(self._queries, task, request.on_conflict)
+                return plans.Enqueued(task.id, task.kind)
+            plan = plans.enqueue(self._queries, task)
             return await plans.drive(plan, partial(self._pool.run, then=wake, durable=durable))
         except DatabaseUnreachable:
             # The answer was lost, or the connection had been broken before. Asked again, but never done twice.
             return await self._pool.again(
-                plans.enqueue(self._queries, task, request.on_conflict, again=True),
+                plans.enqueue(self._queries, task, again=True),
                 self._queries.archived(task.id),
                 wake,
                 durable=durable,
-            ) or plans.Enqueued(task.id, task.kind, True)
+            ) or plans.Enqueued(task.id, task.kind)
 
     # --- ask and act
 
@@ -406,7 +406,7 @@ class App(Tasks):
             answer.id,
             answer.kind,
             queue=request.queue,
-            created=answer.created,
+            enqueued=answer.how,
             tracker=self,
             decode_result=request.decode_result,
         )

@@ -206,6 +206,11 @@ def outcome_of(info: TaskInfo, ref: Ref[Any]) -> tuple[Any] | None:
         decode = ref._decode_result
         raw = msgspec.json.encode(info.result)
         return (decode(raw) if decode is not None and info.result is not None else info.result,)
+    if info.phase == "expired" and info.state != "expired":
+        raise TaskExpired(
+            f"task {info.id} ({info.kind}.{info.step}) is expired: it was not started before its "
+            f"deadline, {info.deadline}"
+        )
     if info.state in _ENDS:
         error = info.error or {}
         said = f": {error.get('type')}: {error.get('message')}" if error else ""
@@ -286,6 +291,7 @@ def _task(row: Row) -> TaskInfo:
         created_at,
         finished_at,
         result,
+        deadline,
         *told,
     ) = row
     report, fraction, note = told or (None, None, "")
@@ -312,6 +318,7 @@ def _task(row: Row) -> TaskInfo:
         created_at=created_at,
         finished_at=finished_at,
         result=_json(result),
+        deadline=deadline,
         progress=None if fraction is None else Progress(fraction, note),
         report=_json(report) or {},
     )

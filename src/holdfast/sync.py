@@ -27,7 +27,7 @@ from holdfast._model.function import Function
 from holdfast._model.kind import Kind
 from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
-from holdfast._model.reference import Ref, TaskInfo
+from holdfast._model.reference import HowEnqueued, Ref, TaskInfo
 from holdfast._model.request import Request, durability, request_of, requests_of
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
@@ -40,7 +40,7 @@ R_co = TypeVarWithDefault("R_co", covariant=True, default=Any)
 
 
 class SyncRef(Generic[R_co]):
-    """A reference to one task, for blocking code."""
+    """A reference to one task, for blocking code. `created` and `enqueued` are those of `Ref`."""
 
     def __init__(self, app: "SyncApp", ref: Ref[Any]) -> None:
         self._app = app
@@ -48,6 +48,7 @@ class SyncRef(Generic[R_co]):
         self.id: UUID = ref.id
         self.kind: str = ref.kind
         self.created: bool = ref.created
+        self.enqueued: HowEnqueued = ref.enqueued
 
     def result(self, timeout: Duration | None = None) -> R_co:
         """Waits for the task and gives its result; raises a NoResult if it is parked, cancelled, expired or late."""
@@ -119,7 +120,7 @@ class SyncApp:
         durable = durability([request], self._durable(), conn)
         run: Callable[[Query[Any]], Any] = self._run if conn is None else partial(run_on_sync, conn)
         task = plans.drive_sync(plans.new_tasks(self._queries, [request]), run)[0]
-        plan = plans.enqueue(self._queries, task, request.on_conflict)
+        plan = plans.enqueue(self._queries, task)
         if conn is not None:
             answer = plans.drive_sync(plan, run)
             run(self._queries.notify(task.queue))
@@ -128,10 +129,10 @@ class SyncApp:
         try:
             return plans.drive_sync(plan, partial(self._connections.run, then=wake, durable=durable))
         except DatabaseUnreachable:
-            again = plans.enqueue(self._queries, task, request.on_conflict, again=True)
+            again = plans.enqueue(self._queries, task, again=True)
             return self._connections.again(
                 again, self._queries.archived(task.id), wake, durable=durable
-            ) or plans.Enqueued(task.id, task.kind, True)
+            ) or plans.Enqueued(task.id, task.kind)
 
     @overload
     def ref(self, id: UUID | str, of: Function[..., R] | Kind[R], /) -> SyncRef[R]: ...
@@ -257,7 +258,7 @@ class SyncApp:
         return self._connections.run(query)
 
     def _ref(self, request: Request, answer: plans.Enqueued) -> SyncRef[Any]:
-        return SyncRef(self, Ref(answer.id, answer.kind, created=answer.created, decode_result=request.decode_result))
+        return SyncRef(self, Ref(answer.id, answer.kind, enqueued=answer.how, decode_result=request.decode_result))
 
 
 def _warn_on_a_loop() -> None:

@@ -258,9 +258,7 @@ async def test_T7_a_percent_sign_in_a_statement_is_itself(caller: Caller) -> Non
     assert found == [(True, 5)]
 
 
-@pytest.mark.parametrize(
-    "name", ["declared", "enqueue", "enqueue_many", "fences", "key_holder", "notify", "replace_task"]
-)
+@pytest.mark.parametrize("name", ["declared", "enqueue", "enqueue_many", "enqueue_keyed", "fences", "notify"])
 def test_T7_every_parameter_is_a_text_that_the_server_casts(name: str) -> None:
     statement = queries("holdfast")._statements[name]
     made = Portable(queries("holdfast").read(name, **dict.fromkeys(statement.parameters, "{}")))
@@ -285,5 +283,5 @@ def test_T7_lengths_of_time_are_sent_exactly(holdfast: Harness, length: timedelt
 def test_T7_what_cannot_be_sent_as_text_is_told() -> None:
     odd: Any = re
     with pytest.raises(TypeError, match="module"):
-        _ = Portable(queries("holdfast").key_holder("default", odd)).values
-    assert Portable(queries("holdfast").key_holder("q", "k")).values_by_name == {"p1": "q", "p2": "k"}
+        _ = Portable(queries("holdfast").fences(odd, [])).values
+    assert Portable(queries("holdfast").declared("k")).values_by_name == {"p1": "k"}

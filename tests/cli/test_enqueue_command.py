@@ -87,7 +87,14 @@ def test_only_the_result_goes_to_stdout(cli: Cli) -> None:
 def test_json_tells_all(cli: Cli) -> None:
     done = cli("enqueue", "greeter.ReadName", "name=Ada", "--wait", "--json")
     told = json.loads(done.stdout)
-    assert told == {"id": told["id"], "created": True, "state": "done", "result": "Hello, Ada", "error": None}
+    assert told == {
+        "id": told["id"],
+        "created": True,
+        "enqueued": "created",
+        "state": "done",
+        "result": "Hello, Ada",
+        "error": None,
+    }
     assert done.stderr == ""
     parked = cli("enqueue", "greeter.ReadName", "name=", "--wait", "--json", code=1)
     told = json.loads(parked.stdout)
@@ -112,7 +119,7 @@ def test_why_it_waits_is_told_once(cli: Cli) -> None:
     cli("enqueue", "send", "--delay", "1h", "--key", "k")
     told = cli("enqueue", "send", "--key", "k", "--wait", "--timeout", "3s", code=1)
     lines = told.stderr.splitlines()
-    assert lines[0] == "not enqueued: this is the unfinished task that holds the key 'k'"
+    assert lines[0] == "not enqueued: this is the task that holds the key 'k', which is unfinished"
     assert len([line for line in lines if "not before" in line.lower() or "scheduled" in line.lower()]) >= 1
     assert "was not finished within 3 s: it is scheduled" in lines[-1]
     quiet = cli("enqueue", "send", "--key", "k", "--wait", "--timeout", "100ms", "--json", code=1)
@@ -128,17 +135,43 @@ def test_key_conflicts(cli: Cli) -> None:
     assert cli.show(id)["task"]["args"] == {"n": 1}
     replaced = cli("enqueue", "send", "n:=2", "--key", "k", "--on-conflict", "replace")
     assert replaced.stdout.strip() == id
-    assert "replaced: the unfinished task that holds the key 'k' has these args now" in replaced.stderr
+    assert "replaced: the task that holds the key 'k' has these args now" in replaced.stderr
     assert cli.show(id)["task"]["args"] == {"n": 2}
     with connect_sync(cli.url) as connection:
         connection.execute(b"update holdfast.task set attempt = 1, state = 'parked', error = '{}'")
     begun = cli("enqueue", "send", "n:=3", "--key", "k", "--on-conflict", "replace")
-    assert "not replaced: the unfinished task that holds the key 'k' has begun already (it is parked)" in begun.stderr
+    assert "not replaced: this is the task that holds the key 'k', and it is parked" in begun.stderr
     assert cli.show(id)["task"]["args"] == {"n": 2}
     told = cli.json("enqueue", "send", "n:=3", "--key", "k")
-    assert (told["id"], told["created"], len(told["warnings"])) == (id, False, 1)
+    assert (told["id"], told["created"], told["enqueued"], len(told["warnings"])) == (id, False, "existing", 1)
     assert "needs a --key" in cli("enqueue", "send", "--on-conflict", "skip", code=2).stderr
     assert "'later'" in cli("enqueue", "send", "--key", "k", "--on-conflict", "later", code=2).stderr
+
+
+def test_Q4_unique_for_a_while(cli: Cli) -> None:
+    id = cli.enqueue("send", "n:=1", "--unique", "--unique-for", "1h")
+    again = cli("enqueue", "send", "n:=1.0", "--unique")
+    assert again.stdout.strip() == id
+    assert "not enqueued: this is the same unique task, which is unfinished" in again.stderr
+    cli("cancel", id)
+    over = cli("enqueue", "send", "n:=1", "--unique", "--on-conflict", "replace")
+    assert over.stdout.strip() == id and "it has ended, but its key is still held" in over.stderr
+    assert cli.json("enqueue", "send", "n:=1", "--unique")["enqueued"] == "ended"
+    taken = cli("enqueue", "send", "n:=1", "--unique", "--on-conflict", "raise", code=1)
+    assert f"task {id} (send) has ended, and unique_for= still holds this unique task" in taken.stderr
+    assert "not both" in cli("enqueue", "send", "--unique", "--key", "k", code=2).stderr
+    assert "--unique-for needs a --key" in cli("enqueue", "send", "--unique-for", "1h", code=2).stderr
+
+
+def test_Q5_deadline(cli: Cli) -> None:
+    id = cli.enqueue("send", "--deadline", "1h")
+    assert "it will expire at" in cli("show", id).stdout
+    at = cli.enqueue("send", "--deadline", "2101-01-31T09:00+01:00")
+    assert cli.show(at)["task"]["deadline"].startswith("2101-01-31T0")
+    assert "deadline: 'soon' is not a duration" in cli("enqueue", "send", "--deadline", "soon", code=1).stderr
+    assert "--deadline '2030-13-01' is not a time" in cli("enqueue", "send", "--deadline", "2030-13-01", code=2).stderr
+    early = cli("enqueue", "send", "--deadline", "1h", "--delay", "2h", code=1).stderr
+    assert "over before the task is due" in early
 
 
 @pytest.mark.parametrize(

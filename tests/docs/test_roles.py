@@ -45,10 +45,13 @@ async def test_X5_a_web_role_may_enqueue_and_nothing_else(holdfast: Harness, rol
     app = App(url)
     for _ in range(2):  # the second time, its key is taken
         app.sync.enqueue(named("greeter.ReadName", {"filename": "x"}), key="once")
+    app.sync.enqueue(named("greeter.ReadName", {"filename": "x"}), key="old", deadline="1s")
+    holdfast.clock.advance("1m")
+    app.sync.enqueue(named("greeter.ReadName", {"filename": "x"}), key="old", unique_for="1h")  # it has expired
     app.sync.enqueue_many([named("greeter.ReadName", {"filename": "x"})])
     app.sync.close()
     execute(url, "select holdfast.enqueue('greeter.ReadName')")
-    assert holdfast.enqueued("greeter") == 3
+    assert holdfast.enqueued("greeter") == 4
     for forbidden in ("delete from holdfast.task", "update holdfast.task set priority = 9", "table holdfast.archive"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             execute(url, forbidden)

@@ -11,7 +11,7 @@ from pgbouncer import Way
 
 from .support import NOW, Db
 
-TABLES = ("task", "archive", "attempt", "worker", "kind", "queue", "change", "setting", "partition")
+TABLES = ("task", "key", "archive", "attempt", "worker", "kind", "queue", "change", "setting", "partition")
 
 
 @pytest.fixture(scope="session")

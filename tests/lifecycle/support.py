@@ -87,7 +87,10 @@ class Db:
     ) -> UUID:
         kind, _, name = step.partition(".")
         task = NewTask(**{"id": uuid7(), "queue": "default", **fields}, kind=kind, step=name, args=args.encode())
-        assert self.run(self.queries.enqueue(task), via)
+        if task.keyed:
+            assert self.run(self.queries.enqueue_keyed([task]), via)[0].enqueued == "created"
+        else:
+            assert self.run(self.queries.enqueue(task), via)
         return task.id
 
     def claim(

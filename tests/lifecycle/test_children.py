@@ -7,18 +7,19 @@ from uuid import UUID
 import pytest
 
 from holdfast._model.names import uuid7
-from holdfast._sql.plans import MANY, Child, OnConflict, drive_sync, settle_with_children
+from holdfast._model.request import OnConflict
+from holdfast._sql.plans import MANY, drive_sync, settle_with_children
 from holdfast._sql.queries import NewTask
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 from .support import Db
 
 
-def child(n: int, key: str | None = "k", on_conflict: OnConflict = "skip", queue: str = "small") -> Child:
-    return NewTask(uuid7(), queue, "greeter", "ReadName", b'{"n": %d}' % n, key=key), on_conflict
+def child(n: int, key: str | None = "k", on_conflict: OnConflict = "skip", queue: str = "small") -> NewTask:
+    return NewTask(uuid7(), queue, "greeter", "ReadName", b'{"n": %d}' % n, key=key, on_conflict=on_conflict)
 
 
-def settle(db: Db, worker: UUID, children: list[Child]) -> list[str]:
+def settle(db: Db, worker: UUID, children: list[NewTask]) -> list[str]:
     """Ends an attempt that enqueued these; gives the names of the statements that it took."""
     task = db.claimed(worker)
     names: list[str] = []
@@ -42,7 +43,7 @@ def written(db: Db, queue: str = "small") -> list[tuple[str | None, int]]:
 def test_M7_many_keyed_children_take_few_statements(db: Db, worker: UUID) -> None:
     settle(db, worker, [child(n, f"k{n}") for n in range(0, MANY, 2)])
     names = settle(db, worker, [child(-n, f"k{n}") for n in range(2 * MANY)])
-    assert names == ["finish", *["enqueue_many", "held_keys"] * 2]
+    assert names == ["finish", "enqueue_keyed"]
     values = dict(written(db))
     assert len(values) == 2 * MANY
     assert all(values[f"k{n}"] == (n if n < MANY and n % 2 == 0 else -n) for n in range(2 * MANY))
@@ -55,7 +56,7 @@ def test_M7_the_first_child_of_a_key_wins_in_each_queue(db: Db, worker: UUID) ->
 
 
 @pytest.mark.parametrize("earlier", [[], [child(1, on_conflict="raise")], [child(1, on_conflict="replace")]])
-def test_M7_a_taken_key_is_refused_and_nothing_stays(db: Db, worker: UUID, earlier: list[Child]) -> None:
+def test_M7_a_taken_key_is_refused_and_nothing_stays(db: Db, worker: UUID, earlier: list[NewTask]) -> None:
     if not earlier:
         settle(db, worker, [child(1)])
     before = written(db)
@@ -79,17 +80,3 @@ def test_M7_an_id_that_exists_is_refused(db: Db, worker: UUID) -> None:
     settle(db, worker, [twice])
     with pytest.raises(EnqueueRefused, match="already a task with the id"):
         settle(db, worker, [twice])
-
-
-def test_M7_a_key_that_became_free_meanwhile_is_taken(db: Db, worker: UUID) -> None:
-    """Between the insert that found it taken and the look for who holds it, the holder has ended."""
-    settle(db, worker, [child(1)])
-    task = db.claimed(worker)
-
-    def run(query: Any) -> Any:
-        if query.statement.name == "held_keys":
-            db.sql("DELETE FROM holdfast.task WHERE key = 'k'")
-        return db.run(query)
-
-    drive_sync(settle_with_children(db.queries, db.finish(worker, [task]), [child(2)]), run)
-    assert written(db) == [("k", 2)]

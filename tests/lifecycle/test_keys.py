@@ -1,29 +1,34 @@
 """Keys: at most one unfinished task per queue and key, whoever commits first (M9, M17, Q2, Q3)."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from psycopg import Connection
 
 from holdfast._db.connection import run_sync
 from holdfast._model.names import uuid7
-from holdfast._model.request import Request
-from holdfast._sql.plans import Enqueued, OnConflict, drive_sync, enqueue, enqueue_many
+from holdfast._model.reference import HowEnqueued
+from holdfast._model.request import OnConflict, Request
+from holdfast._sql.plans import Enqueued, drive_sync, enqueue, enqueue_many
 from holdfast._sql.queries import NewTask
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 from .support import Db
+
+HOUR = timedelta(hours=1)
 
 
 def new(key: str | None = "k", args: bytes = b"{}", id: UUID | None = None, **fields: Any) -> NewTask:
     return NewTask(id or uuid7(), fields.pop("queue", "default"), "greeter", "ReadName", args, key=key, **fields)
 
 
-def asked(task: NewTask, on_conflict: OnConflict = "skip") -> Request:
+def asked(task: NewTask) -> Request:
     """A task as a bulk enqueue is asked for it."""
     return Request(
         task.id,
@@ -37,7 +42,9 @@ def asked(task: NewTask, on_conflict: OnConflict = "skip") -> Request:
         task.deadline,
         task.key,
         task.headers,
-        on_conflict,
+        task.unique,
+        task.unique_for,
+        task.on_conflict,
         None,
     )
 
@@ -45,18 +52,16 @@ def asked(task: NewTask, on_conflict: OnConflict = "skip") -> Request:
 def follow(
     db: Db, task: NewTask, on_conflict: OnConflict = "skip", *, again: bool = False, via: Connection[Any] | None = None
 ) -> Enqueued:
-    return drive_sync(enqueue(db.queries, task, on_conflict, again=again), partial(run_sync, via or db.connection))
+    plan = enqueue(db.queries, replace(task, on_conflict=on_conflict), again=again)
+    return drive_sync(plan, partial(run_sync, via or db.connection))
 
 
 def test_Q2_skip_gives_the_task_that_holds_the_key(db: Db) -> None:
     first = follow(db, new())
-    assert first.created
+    assert first.how == "created"
     again = follow(db, new(args=b'{"later": 1}'))
-    assert (again.id, again.kind, again.created) == (first.id, "greeter", False)
-    holder = db.run(db.queries.key_holder("default", "k"))
-    assert holder is not None and (holder.id, holder.state) == (first.id, "ready")
-    assert follow(db, new(queue="other")).created, "a key counts within its queue"
-    assert db.run(db.queries.key_holder("default", "nobody")) is None
+    assert again == Enqueued(first.id, "greeter", "existing")
+    assert follow(db, new(queue="other")).how == "created", "a key counts within its queue"
 
 
 def test_Q2_raise_names_the_holder(db: Db) -> None:
@@ -67,7 +72,7 @@ def test_Q2_raise_names_the_holder(db: Db) -> None:
 
 def test_M9_my_own_id_counts_as_created(db: Db) -> None:
     task = new()
-    assert follow(db, task) == follow(db, task, again=True) == Enqueued(task.id, "greeter", True)
+    assert follow(db, task) == follow(db, task, again=True) == Enqueued(task.id, "greeter", "created")
 
 
 def test_an_id_that_is_taken_is_refused_with_and_without_a_key(db: Db) -> None:
@@ -76,16 +81,16 @@ def test_an_id_that_is_taken_is_refused_with_and_without_a_key(db: Db) -> None:
         follow(db, new(None, id=id))
     with pytest.raises(EnqueueRefused, match=f"already a task with the id {id}"):
         follow(db, new("two", id=id))
-    assert follow(db, new(None, id=id), again=True).created, "sent again, it is the one that was meant"
+    assert follow(db, new(None, id=id), again=True).how == "created", "sent again, it is the one that was meant"
 
 
 def test_Q3_a_key_is_freed_by_the_end_of_its_task_but_not_by_parking(db: Db, worker: UUID) -> None:
     task = db.claimed(worker, key="k")
-    assert not follow(db, new()).created
+    assert follow(db, new()).how == "existing"
     db.run(db.stay(worker, [task], "failed", error={}, errors=1))
-    assert not follow(db, new()).created
+    assert follow(db, new()).how == "existing"
     db.discard(task.id)
-    assert follow(db, new()).created
+    assert follow(db, new()).how == "created"
     assert db.archived(task.id)["key"] == "k"
 
 
@@ -96,7 +101,8 @@ def test_M9_the_other_transaction_commits_while_we_wait(db: Db, on_conflict: OnC
     first = follow(db, new(), via=theirs)
     waiting = db.blocked(ours, lambda: follow(db, new(args=b'{"n": 2}'), on_conflict, via=ours))
     theirs.execute(b"COMMIT")
-    assert waiting.result(20) == Enqueued(first.id, "greeter", False)
+    how: HowEnqueued = "replaced" if on_conflict == "replace" else "existing"
+    assert waiting.result(20) == Enqueued(first.id, "greeter", how)
     assert db.one("SELECT count(*) FROM holdfast.task") == 1
 
 
@@ -107,7 +113,7 @@ def test_M9_the_other_transaction_rolls_back_while_we_wait(db: Db) -> None:
     task = new()
     waiting = db.blocked(ours, lambda: follow(db, task, via=ours))
     theirs.execute(b"ROLLBACK")
-    assert waiting.result(20) == Enqueued(task.id, "greeter", True)
+    assert waiting.result(20) == Enqueued(task.id, "greeter", "created")
     assert db.sql("SELECT id FROM holdfast.task") == [(task.id,)]
 
 
@@ -118,7 +124,7 @@ def test_M9_a_lock_timeout_ends_the_wait_for_a_key(db: Db) -> None:
     with pytest.raises(psycopg.errors.LockNotAvailable):
         follow(db, new(), via=ours)
     theirs.execute(b"ROLLBACK")
-    assert follow(db, new(), via=ours).created
+    assert follow(db, new(), via=ours).how == "created"
 
 
 def test_M9_one_statement_would_lose_what_commits_while_it_waits(db: Db) -> None:
@@ -150,7 +156,7 @@ def test_M9_at_repeatable_read_the_caller_is_told(db: Db) -> None:
 def test_Q2_replace_while_not_yet_started(db: Db, worker: UUID) -> None:
     id = follow(db, new(args=b'{"n": 1}')).id
     task = NewTask(uuid7(), "default", "greeter", "SayHello", b'{"n": 2}', 5, key="k", headers=b'{"h": "x"}')
-    assert follow(db, task, "replace") == Enqueued(id, "greeter", False)
+    assert follow(db, task, "replace") == Enqueued(id, "greeter", "replaced")
     row = db.task(id)
     assert (row["args"], row["step"], row["priority"], row["headers"]) == ({"n": 2}, "SayHello", 5, {"h": "x"})
     assert db.one("SELECT count(*) FROM holdfast.task") == 1
@@ -170,28 +176,26 @@ def start(db: Db, id: UUID) -> None:
     db.claim(uuid7())
 
 
-@pytest.mark.parametrize("begin", [start, snooze, park])
-def test_Q2_replace_leaves_a_task_that_was_started_alone(db: Db, begin: Callable[[Db, UUID], None]) -> None:
+@pytest.mark.parametrize(("begin", "how"), [(start, "running"), (snooze, "started"), (park, "parked")])
+def test_Q2_replace_leaves_a_task_that_was_started_alone_and_says_why(
+    db: Db, begin: Callable[[Db, UUID], None], how: HowEnqueued
+) -> None:
     id = follow(db, new(args=b'{"n": 1}')).id
     begin(db, id)
     before = db.snapshot()
-    assert db.run(db.queries.replace_task(new(args=b'{"n": 2}'))) is None
-    assert follow(db, new(args=b'{"n": 2}'), "replace") == Enqueued(id, "greeter", False)
+    assert follow(db, new(args=b'{"n": 2}'), "replace") == Enqueued(id, "greeter", how)
     assert db.snapshot() == before
 
 
 def test_M17_many_with_keys_are_looked_after_one_by_one(db: Db) -> None:
     held = follow(db, new("a")).id
-    tasks = [new("b"), new("a"), new("b"), new(None), new("a", queue="other")]
+    tasks = [new("b"), new("a"), new("b"), new(None), new("a", queue="other"), new("a", on_conflict="replace")]
     answers, queues = drive_sync(enqueue_many(db.queries, [asked(task) for task in tasks]), db.run)
     assert queues == {"default", "other"}
-    assert [a.created for a in answers][1::2] == [False, True] and answers[1].id == held
-    assert answers[0].id == answers[2].id and answers[0].created != answers[2].created
-    assert answers[4] == Enqueued(tasks[4].id, "greeter", True)
-    with pytest.raises(KeyTaken):
-        drive_sync(enqueue_many(db.queries, [asked(new("a"), "raise")]), db.run)
-    with pytest.raises(EnqueueRefused, match="same on_conflict"):
-        drive_sync(enqueue_many(db.queries, [asked(new("x"), "raise"), asked(new("y"))]), db.run)
+    assert [a.how for a in answers] == ["created", "existing", "existing", "created", "created", "replaced"]
+    assert [a.id for a in answers] == [tasks[0].id, held, tasks[0].id, tasks[3].id, tasks[4].id, held]
+    with pytest.raises(KeyTaken, match=str(held)):
+        drive_sync(enqueue_many(db.queries, [asked(new("x")), asked(new("a", on_conflict="raise"))]), db.run)
 
 
 def test_M8_an_enqueue_sent_again_after_its_task_ended_must_look_at_the_archive(db: Db, worker: UUID) -> None:
@@ -200,6 +204,6 @@ def test_M8_an_enqueue_sent_again_after_its_task_ended_must_look_at_the_archive(
     follow(db, task)
     db.run(db.finish(worker, db.claim(worker)))
     with db.connection.transaction(force_rollback=True):
-        assert follow(db, task, again=True).created, "the naive resend would run it twice"
+        assert follow(db, task, again=True).how == "created", "the naive resend would run it twice"
         assert db.run(db.queries.archived(task.id)) is True
     assert db.run(db.queries.archived(uuid7())) is False

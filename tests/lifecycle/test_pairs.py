@@ -193,7 +193,7 @@ def test_a_finish_then_an_enqueue_with_its_key(
     enqueuing = db.blocked(second, lambda: follow(db, made, via=second))
     commit(first)
     answer = enqueuing.result(20)
-    assert (answer.id, answer.created) == (made.id, True)
+    assert (answer.id, answer.how) == (made.id, "created")
 
 
 def test_a_finish_that_rolls_back_keeps_its_key(
@@ -244,7 +244,8 @@ def test_a_discard_then_a_retry(db: Db, first: Connection[Any], second: Connecti
 
 def test_a_replace_then_a_claim(db: Db, worker: UUID, first: Connection[Any], second: Connection[Any]) -> None:
     id = db.enqueue(args='{"n": 1}', key="k")
-    assert db.run(db.queries.replace_task(new("k", b'{"n": 2}')), first) == id
+    answer = follow(db, new("k", b'{"n": 2}'), "replace", via=first)
+    assert (answer.id, answer.how) == (id, "replaced")
     assert db.claim(worker, 10, via=second) == [], "passed over: never the old args"
     commit(first)
     assert [row.args for row in db.claim(worker, 10, via=second)] == [b'{"n": 2}']
@@ -257,7 +258,7 @@ def test_a_claim_then_a_replace(db: Db, worker: UUID, first: Connection[Any], se
     replacing = db.blocked(second, lambda: follow(db, replacement, "replace", via=second))
     commit(first)
     answer = replacing.result(20)
-    assert (answer.id, answer.created) == (id, False)
+    assert (answer.id, answer.how) == (id, "running")
     assert (db.task(id)["args"], db.state(id)) == ({"n": 1}, "running")
 
 

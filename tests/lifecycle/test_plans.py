@@ -143,7 +143,7 @@ def look_plans(db: Db) -> None:
         queries.reap("default", 1000),
         queries.reap_cancelled("default", 1000),
         queries.strays("default", uuid4()),
-        queries.key_holder("default", "k"),
+        queries.expire("default", 1000),
     ):
         for plan in (db.explain(query), generic_plan(db, query.statement)):
             assert "Seq Scan on task" not in plan, f"{query.statement.name}\n{plan}"

@@ -92,7 +92,7 @@ def start(db: Db) -> str:
 def snooze(db: Db) -> str:
     worker = uuid7()
     db.run(db.stay(worker, db.claim(worker), "snoozed", delay=60))
-    return "it has been started (attempt 1)"
+    return "it has been started"
 
 
 def park(db: Db) -> str:

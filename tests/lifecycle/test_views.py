@@ -132,7 +132,7 @@ def test_a_task_is_found_live_or_archived(db: Db, worker: UUID) -> None:
     assert [(r[0], r[4]) for r in info(id)] == [(id, "ready")]
     db.run(db.finish(worker, db.claim(worker), result=[1]))
     [row] = info(id)
-    assert (row[4], row[5], row[-5], row[-4]) == ("done", "done", NOW, b"[1]")
+    assert (row[4], row[5], row[-6], row[-5]) == ("done", "done", NOW, b"[1]")
     assert info(uuid7()) == []
 
 

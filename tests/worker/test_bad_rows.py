@@ -124,8 +124,9 @@ async def test_hostile_numbers_and_times_neither_stick_nor_kill(holdfast: Harnes
         )
         assert not workers[0].done()
     for id in ids:
-        assert attempts(holdfast.url, id)[-1][2] in ("done", "failed")
-        assert (await holdfast.app.info(id)).state in ("done", "parked")
+        state = (await holdfast.app.info(id)).state
+        if state != "expired":  # such a deadline may have passed
+            assert attempts(holdfast.url, id)[-1][2] in ("done", "failed") and state in ("done", "parked")
 
 
 KINDS = [("add", """'{"a": 1}'"""), ("fail_once", "'{}'")]

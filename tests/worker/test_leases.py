@@ -256,7 +256,7 @@ async def test_M1_a_reaper_that_was_stopped_waits_a_lease_before_it_reaps(holdfa
 
     link.run = watched  # type: ignore[method-assign]
     reaper = Reaper(
-        link, queries, queues=["default"], lease=1.0, interval=0.05, reaped=lambda *_: None, cancelled=lambda _: None
+        link, queries, queues=["default"], lease=1.0, interval=0.05, reaped=lambda *_: None, ended=lambda _: None
     )
     loop = asyncio.create_task(reaper.run())
     try:

@@ -169,7 +169,7 @@ def _extend(limit: asyncio.Timeout) -> None:
 
 
 async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Query[Any]) -> T:
-    if sum(len(value) for value in query.parameters if isinstance(value, str)) > LARGE:
+    if sum(map(_length, query.parameters)) > LARGE:
         answer = await run(connection, query)
         await _hint(connection, then)
         return answer
@@ -189,6 +189,12 @@ async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Que
             raise
         tell_no_hint(error)
     return query.read(rows)
+
+
+def _length(value: object) -> int:
+    if isinstance(value, str):
+        return len(value)
+    return sum(map(_length, value)) if isinstance(value, list) else 0
 
 
 async def _hint(connection: AsyncConnection[Any], query: Query[Any]) -> None:

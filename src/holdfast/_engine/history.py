@@ -94,6 +94,12 @@ async def sweep_progress(link: Link, queries: Queries) -> Done:
     return Done(more=count >= ROWS)
 
 
+async def sweep_keys(link: Link, queries: Queries) -> Done:
+    """Keys that hold no longer."""
+    count = await link.run(queries.sweep_keys(ROWS))
+    return Done([f"swept {count:,} keys that hold no longer"] if count else [], more=count >= ROWS)
+
+
 def in_bytes(size: float) -> str:
     """A size as people say it: 1.2 GB."""
     for unit in ("bytes", "kB", "MB", "GB"):

@@ -69,4 +69,9 @@ class Keyed:
 
 
 def _keys(ending: Ending) -> set[tuple[str, str]]:
-    return {(child.queue, child.key) for child in ending.children if child.key is not None}
+    """What it wants. The database makes the key of a unique task: here its args stand for that."""
+    return {
+        (child.queue, child.key or f"{child.kind}.{child.step} {child.args!r}")
+        for child in ending.children
+        if child.keyed
+    }

@@ -19,6 +19,7 @@ from holdfast._engine.history import (
     forget_changes,
     forget_workers,
     make_partitions,
+    sweep_keys,
     sweep_progress,
     sweep_queues,
 )
@@ -35,6 +36,7 @@ CHORES: dict[str, Chore] = {
     "making partitions": make_partitions,
     "dropping old history": drop_old_days,
     "deleting what queues no longer keep": sweep_queues,
+    "sweeping keys": sweep_keys,
     "forgetting stopped workers": forget_workers,
     "forgetting old changes": forget_changes,
     "sweeping progress left behind": sweep_progress,

@@ -64,8 +64,7 @@ class Moves:
         yield self._queries.ensure_today()
         requests = ctx._enqueued or ()
         children = yield from plans.new_tasks(self._queries, requests)
-        rules: list[plans.OnConflict] = [request.on_conflict for request in requests]
-        written = yield from plans.settle_with_children(self._queries, query, list(zip(children, rules, strict=True)))
+        written = yield from plans.settle_with_children(self._queries, query, children)
         if not written:
             raise LeaseLost(
                 f"attempt {attempt.number} no longer holds its task, or the task was cancelled: nothing was written. "

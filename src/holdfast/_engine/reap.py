@@ -1,5 +1,7 @@
 """Reaping: tasks whose lease ran out are taken from their lost worker, by every worker, for ever.
 
+With it goes what else time undoes: tasks that were not started before their deadline.
+
 A worker reaps only after a lease length of continuous contact with the server: after an outage the others
 get that time to come back and renew, so nobody is charged for it.
 """
@@ -25,7 +27,7 @@ BATCH = 1000
 
 
 class Reaper:
-    """Takes expired leases back."""
+    """Takes expired leases back, and archives expired tasks."""
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class Reaper:
         lease: float,
         interval: float,
         reaped: Callable[[str, list[Reaped]], None],
-        cancelled: Callable[[set[UUID]], None],
+        ended: Callable[[set[UUID]], None],
     ) -> None:
         self._link = link
         self._queries = queries
@@ -44,7 +46,7 @@ class Reaper:
         self._lease = lease
         self._interval = interval
         self._reaped = reaped
-        self._cancelled = cancelled
+        self._ended = ended
         self._heard = now()
 
     async def run(self) -> None:
@@ -55,6 +57,7 @@ class Reaper:
             await asyncio.sleep(self._interval * random.uniform(0.7, 1.3))  # noqa: S311
             try:
                 await self.reap_if_allowed()
+                await self.expire()
                 failing = False
             except Exception as error:
                 if not is_passing(error):
@@ -92,10 +95,21 @@ class Reaper:
                 if reaped:
                     self._reaped(queue, reaped)
                 if cancelled:
-                    self._cancelled(cancelled)
+                    self._ended(cancelled)
                 if silent:
                     return
         await self._link.run(self._queries.bury())
+
+    async def expire(self) -> None:
+        """Archives what was not started before its deadline in this worker's queues."""
+        for queue in self._queues:
+            full = True
+            while full:
+                expired = await self._record(self._queries.expire(queue, BATCH))
+                full = len(expired) >= BATCH
+                if expired:
+                    log.warning("%s tasks of queue %s expired: not started before their deadline", len(expired), queue)
+                    self._ended(expired)
 
     async def _was_silent(self) -> bool:
         """Whether we were stopped, or asleep with the machine: others may have been too, so contact begins anew."""

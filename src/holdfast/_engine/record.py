@@ -32,7 +32,7 @@ from holdfast._engine.execution import fields
 from holdfast._engine.keep import Keeper
 from holdfast._engine.readback import Fate
 from holdfast._engine.telling import tell_error
-from holdfast._engine.writing import Group, children_of, groups, write
+from holdfast._engine.writing import Group, groups, write
 from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_error
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished
@@ -154,7 +154,7 @@ class Recorder:
                 ending.children = await plans.drive(plan, self._link.run)
             except EnqueueRefused as error:
                 self._refuse(ending, error)
-        return any(child.key is not None for child in ending.children)
+        return any(child.keyed for child in ending.children)
 
     async def write_alone(self, ending: Ending) -> bool:
         """Writes an ending with what its step enqueued under keys; False if somebody holds one of them, or its row."""
@@ -162,7 +162,7 @@ class Recorder:
         await self.keeper.look(batch)
         (group,) = groups(batch, self.keeper)
         query = write(self._queries, self._tasks, self._lease, group, with_children=False)
-        plan = plans.settle_with_children(self._queries, query, children_of(ending))
+        plan = plans.settle_with_children(self._queries, query, ending.children)
         ending.sent = now()
         try:
             answer: Times = await self._link.follow(plan, lock_timeout=KEY_TIMEOUT)

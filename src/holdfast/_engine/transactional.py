@@ -24,7 +24,7 @@ from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending, Recorded, Times, Unsure
 from holdfast._engine.execution import Execution, fields
 from holdfast._engine.record import Recorder
-from holdfast._engine.writing import children_of, groups, write
+from holdfast._engine.writing import groups, write
 from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_error
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released
@@ -161,7 +161,7 @@ class TransactionalSteps:
         (group,) = groups([ending], self._recorder.keeper)
         query = write(self._queries, self._tasks, self._lease, group, with_children=False)
         ending.sent = now()
-        return await plans.drive(plans.settle_with_children(self._queries, query, children_of(ending)), transaction.run)
+        return await plans.drive(plans.settle_with_children(self._queries, query, ending.children), transaction.run)
 
     def _failed(self, ending: Ending, error: Exception) -> Outcome:
         """The transaction was rolled back: run it again, give it back, or charge the step with its error."""

@@ -128,7 +128,7 @@ class Worker:
             lease=settings.lease,
             interval=settings.reap,
             reaped=self._on_reaped,
-            cancelled=self._on_reaped_cancelled,
+            ended=self._on_reaped_end,
         )
         self.maintenance = Maintenance(
             self._links["maintain"],
@@ -434,7 +434,7 @@ class Worker:
                 self.news.parked(task.id)
         self.claimer.wake()
 
-    def _on_reaped_cancelled(self, ids: set[UUID]) -> None:
+    def _on_reaped_end(self, ids: set[UUID]) -> None:
         self.news.ended(ids)
 
     def _on_recorded(self, ending: Ending, claimed_at: float | None) -> None:

@@ -10,7 +10,6 @@ from holdfast._engine.ending import Ending, Times
 from holdfast._engine.keep import Keeper
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
 from holdfast._model.tasks import Tasks
-from holdfast._sql import plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 
@@ -60,12 +59,6 @@ def write(
             return queries.cancel(queue, worker, ids, outcomes)
         case _:
             return queries.stay(queue, worker, ids, outcomes)
-
-
-def children_of(ending: Ending) -> list[plans.Child]:
-    """What a step enqueued, each with its rule for a taken key."""
-    rules = [request.on_conflict for request in ending.attempt.children]
-    return list(zip(ending.children, rules, strict=True))
 
 
 def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from holdfast.errors import HoldfastError
 
 R_co = TypeVar("R_co", covariant=True, default=Any)
 
+HowEnqueued: TypeAlias = Literal["created", "replaced", "existing", "running", "started", "parked", "ended"]
+"""What came of an enqueue: see `Ref.enqueued`."""
+
 State: TypeAlias = Literal["ready", "running", "waiting", "parked", "done", "cancelled", "expired", "discarded"]
 
 
@@ -84,14 +87,20 @@ class Tracker(Protocol):
 
 
 class Ref(Generic[R_co]):
-    """A reference to one task. `created` is False if an unfinished task held the key: then it is that one."""
+    """A reference to one task.
 
-    __slots__ = ("_decode_result", "_tracker", "created", "id", "kind", "queue")
+    `enqueued` says what the enqueue came to: `created`, or, if the key was held, to which other task this refers:
+    `replaced`: a waiting one, which has the new args now; `existing`: an unfinished one, left as it is; `running`,
+    `started` or `parked`: one that could not be replaced, and why; `ended`: one that has ended while `unique_for` still
+    holds the key.
+    """
+
+    __slots__ = ("_decode_result", "_tracker", "enqueued", "id", "kind", "queue")
 
     id: UUID
     kind: str
     queue: str | None
-    created: bool
+    enqueued: HowEnqueued
 
     def __init__(
         self,
@@ -99,16 +108,21 @@ class Ref(Generic[R_co]):
         kind: str,
         *,
         queue: str | None = None,
-        created: bool = True,
+        enqueued: HowEnqueued = "created",
         tracker: Tracker | None = None,
         decode_result: Callable[[bytes], Any] | None = None,
     ) -> None:
         self.id = id
         self.kind = kind
         self.queue = queue
-        self.created = created
+        self.enqueued = enqueued
         self._tracker = tracker
         self._decode_result = decode_result
+
+    @property
+    def created(self) -> bool:
+        """Whether a new task was enqueued; False if it refers to one that held the key."""
+        return self.enqueued == "created"
 
     async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the task and give its result; NoResult if it is parked, cancelled, expired or late."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -19,7 +19,8 @@ from holdfast.errors import ConfigError, EncodeError, EnqueueRefused
 
 LONGEST_KEY = 512
 MAX_HEADERS = 64 * 1024
-_LATER_VERSION = ("deadline", "unique", "unique_for")
+
+OnConflict: TypeAlias = Literal["skip", "raise", "replace"]
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +37,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     deadline: timedelta | datetime | None
     key: str | None
     headers: bytes | None
-    on_conflict: Literal["skip", "raise", "replace"]
+    unique: bool
+    unique_for: timedelta | None
+    on_conflict: OnConflict
     decode_result: Any
     durable: bool | None = None
     """Whether to wait for the disk; None: as the App says."""
@@ -64,9 +67,11 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
             priority=check_priority(given["priority"]) if "priority" in given else call.priority,
             delay=delay,
             at=at,
-            deadline=None,
+            deadline=_deadline(given, delay, at),
             key=_key(given.get("key")),
             headers=_headers(given.get("headers")),
+            unique=_unique(given),
+            unique_for=_unique_for(given),
             on_conflict=_on_conflict(given),
             decode_result=call.decode_result,
             durable=_durable(given.get("durable")),
@@ -105,8 +110,6 @@ def _check_names(options: Mapping[str, Any]) -> None:
         if name not in EnqueueOptions.__annotations__:
             known = ", ".join(sorted(EnqueueOptions.__annotations__))
             raise EnqueueRefused(f"there is no enqueue option {name!r}{_meant(name)} There are {known}")
-        if name in _LATER_VERSION:
-            raise EnqueueRefused(f"the enqueue option {name!r} is not supported by this version of Holdfast")
 
 
 def _meant(name: str) -> str:
@@ -122,10 +125,31 @@ def _when(options: Mapping[str, Any]) -> tuple[timedelta, datetime | None]:
         raise EnqueueRefused("give delay= or at=, not both")
     if not isinstance(at, datetime):
         raise EnqueueRefused(f"at= must be a datetime, not {type(at).__name__}; for a length of time give delay=")
-    at = at.astimezone() if at.tzinfo is None else at
-    if not EARLIEST <= at <= LATEST:
-        raise EnqueueRefused(f"at={at.isoformat()} is out of range")
-    return timedelta(0), at
+    return timedelta(0), _time("at", at)
+
+
+def _time(name: str, time: datetime) -> datetime:
+    time = time.astimezone() if time.tzinfo is None else time
+    if not EARLIEST <= time <= LATEST:
+        raise EnqueueRefused(f"{name}={time.isoformat()} is out of range")
+    return time
+
+
+def _deadline(options: Mapping[str, Any], delay: timedelta, at: datetime | None) -> timedelta | datetime | None:
+    given = options.get("deadline")
+    if given is None:
+        return None
+    deadline: timedelta | datetime
+    # Two lengths or two times can be compared here; a mixture only by the database's clock.
+    if isinstance(given, datetime):
+        time = deadline = _time("deadline", given)
+        too_early = at is not None and time <= at
+    else:
+        deadline = length = timedelta(seconds=seconds(given, "deadline"))
+        too_early = at is None and length <= delay
+    if too_early:
+        raise EnqueueRefused(f"deadline={given!s} is over before the task is due: it could never start")
+    return deadline
 
 
 def _key(key: Any) -> str | None:
@@ -150,10 +174,36 @@ def _durable(durable: Any) -> bool | None:
     return durable
 
 
-def _on_conflict(options: Mapping[str, Any]) -> Literal["skip", "raise", "replace"]:
+def _unique(options: Mapping[str, Any]) -> bool:
+    unique = options.get("unique", False)
+    if not isinstance(unique, bool):
+        raise EnqueueRefused(f"unique= must be True or False, not {unique!r:.100}; for a key of your own give key=")
+    if unique and options.get("key") is not None:
+        raise EnqueueRefused("give key= or unique=True, not both: unique=True makes a key from kind, step and args")
+    return unique
+
+
+def _unique_for(options: Mapping[str, Any]) -> timedelta | None:
+    if options.get("unique_for") is None:
+        return None
+    length = seconds(options["unique_for"], "unique_for")
+    if not length:
+        raise EnqueueRefused("unique_for= must be longer than nothing")
+    if not _has_key(options):
+        raise EnqueueRefused("unique_for= needs a key: give key=, or unique=True for one made from kind, step and args")
+    return timedelta(seconds=length)
+
+
+def _on_conflict(options: Mapping[str, Any]) -> OnConflict:
     chosen = options.get("on_conflict", "skip")
     if chosen not in ("skip", "raise", "replace"):
         raise EnqueueRefused(f"on_conflict= must be 'skip', 'raise' or 'replace', not {chosen!r}")
-    if "on_conflict" in options and options.get("key") is None:
-        raise EnqueueRefused("on_conflict= needs a key=: without one there is nothing to be in conflict with")
+    if "on_conflict" in options and not _has_key(options):
+        raise EnqueueRefused(
+            "on_conflict= needs a key= or unique=True: without one there is nothing to be in conflict with"
+        )
     return chosen  # type: ignore[no-any-return]
+
+
+def _has_key(options: Mapping[str, Any]) -> bool:
+    return options.get("key") is not None or options.get("unique") is True

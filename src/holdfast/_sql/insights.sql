@@ -4,23 +4,24 @@
 -- One task, live or archived.
 SELECT t.id, t.queue, t.kind, t.step, t.state, t.phase, t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes,
        t.worker_id, t.claimed_at, t.lease_expires_at, t.args, t.error, t.key, t.headers, t.created_at, t.finished_at,
-       t.result, l.report, l.fraction, l.note
+       t.result, t.deadline, l.report, l.fraction, l.note
 FROM (SELECT * FROM holdfast.tasks WHERE id = :id::uuid ORDER BY finished_at NULLS FIRST LIMIT 1) AS t
 LEFT JOIN LATERAL (
     SELECT a.report, a.fraction, a.note FROM holdfast.attempts a WHERE a.task_id = :id::uuid AND a.attempt = t.attempt LIMIT 1
 ) AS l ON true
 
 -- going_on --
--- Those of these tasks that have neither ended nor been parked.
+-- Those of these tasks that have neither ended nor expired nor been parked.
 SELECT t.id FROM holdfast.task t WHERE t.id = ANY (:ids::uuid[]) AND t.state <> 'parked'
+  AND (t.deadline IS NULL OR t.deadline > holdfast.now() OR t.attempt > 0)
 
 -- ended --
--- Those of these tasks that have ended or are parked. With the time when the first of them was made, only the days
+-- Those of these tasks that have ended, or are expired or parked. With the time when the first of them was made, only the days
 -- since then are looked into, and one more, because clocks may differ.
 SELECT id, queue, kind, step, state, phase, priority, run_at, moves, attempt, errors, crashes, worker_id, claimed_at,
-       lease_expires_at, args, error, key, headers, created_at, finished_at, result
+       lease_expires_at, args, error, key, headers, created_at, finished_at, result, deadline
 FROM holdfast.tasks
-WHERE id = ANY (:ids::uuid[]) AND state NOT IN ('ready', 'running', 'waiting')
+WHERE id = ANY (:ids::uuid[]) AND (state NOT IN ('ready', 'running', 'waiting') OR phase = 'expired')
   AND (finished_at IS NULL
        OR finished_at >= least(coalesce(:made::timestamptz, '-infinity'), holdfast.now()) - interval '1 day'
       AND finished_at <= CASE WHEN :made::timestamptz IS NULL THEN 'infinity' ELSE holdfast.now() + interval '1 day' END)
@@ -29,7 +30,7 @@ ORDER BY finished_at DESC NULLS LAST
 -- list_tasks --
 -- Tasks that a filter lets through, newest first, page by page: those with an id below the given one.
 SELECT id, queue, kind, step, state, phase, priority, run_at, moves, attempt, errors, crashes, worker_id, claimed_at,
-       lease_expires_at, args, error, key, headers, created_at, finished_at, result
+       lease_expires_at, args, error, key, headers, created_at, finished_at, result, deadline
 FROM holdfast.tasks
 WHERE /*filter*/true AND (:below::uuid IS NULL OR id < :below::uuid)
 ORDER BY id DESC LIMIT :limit::integer

@@ -9,24 +9,23 @@
 -- their largest value, so that a number written by hand cannot end every worker.
 
 -- enqueue --
--- One new task; an id that exists already is left as it is.
-INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, key, headers)
+-- One new task without a key; an id that exists already is left as it is.
+INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, headers)
 VALUES (:id::uuid, :queue::text, :kind::text, :step::text, :args::jsonb, :priority::smallint,
         coalesce(:at::timestamptz, holdfast.now() + :delay::interval),
-        coalesce(:expires_at::timestamptz, holdfast.now() + :expires_in::interval), :key::text, :headers::jsonb)
+        coalesce(:expires_at::timestamptz, holdfast.now() + :expires_in::interval), :headers::jsonb)
 ON CONFLICT DO NOTHING
 RETURNING id
 
 -- enqueue_many --
--- Many new tasks of one queue; the ids that were new come back. In the order that Python sorts keys in, which is the
--- same for all: so two with the same keys never wait for each other.
-INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, key, headers)
+-- Many new tasks of one queue, without keys; the ids that were new come back.
+INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, headers)
 SELECT n.id, :queue::text, n.kind, n.step, n.args, n.priority, coalesce(n.at, holdfast.now() + n.delay),
-       coalesce(n.expires_at, holdfast.now() + n.expires_in), n.key, n.headers
+       coalesce(n.expires_at, holdfast.now() + n.expires_in), n.headers
 FROM unnest(:ids::uuid[], :kinds::text[], :steps::text[], :args::jsonb[], :priorities::smallint[],
-            :ats::timestamptz[], :delays::interval[], :expire_ats::timestamptz[], :expire_ins::interval[], :keys::text[], :headers::jsonb[])
-     AS n(id, kind, step, args, priority, at, delay, expires_at, expires_in, key, headers)
-ORDER BY n.key COLLATE "C", n.id
+            :ats::timestamptz[], :delays::interval[], :expire_ats::timestamptz[], :expire_ins::interval[], :headers::jsonb[])
+     AS n(id, kind, step, args, priority, at, delay, expires_at, expires_in, headers)
+ORDER BY n.id
 ON CONFLICT DO NOTHING
 RETURNING id
 
@@ -50,25 +49,34 @@ SELECT pg_catalog.set_config('synchronous_commit', CASE WHEN :durable::boolean T
 -- Where tasks of a kind go unless the enqueue says otherwise, for producers without the code.
 SELECT queue, priority, first FROM holdfast.kind WHERE name = :kind::text
 
--- key_holder --
--- The unfinished task that holds a key.
-SELECT id, kind, state FROM holdfast.task WHERE queue = :queue::text AND key = :key::text
+-- enqueue_keyed --
+-- New tasks with keys, each once per key: what came of each, in the order given. The keys are taken in one order, so that
+-- two callers with the same ones never wait for each other.
+SELECT a.id, a.kind, a.enqueued, a.state
+FROM (SELECT n.id, n.queue COLLATE "C" AS queue, n.kind, n.step, n.args, n.priority,
+             coalesce(n.at, holdfast.now() + n.delay) AS run_at, coalesce(n.expires_at, holdfast.now() + n.expires_in) AS deadline,
+             CASE WHEN n.uniquely THEN holdfast.unique_key(n.kind, n.step, n.args) ELSE n.given END COLLATE "C" AS key,
+             n.headers, n.held_for, n.on_conflict, n.place
+      FROM unnest(:ids::uuid[], :queues::text[], :kinds::text[], :steps::text[], :args::jsonb[], :priorities::smallint[],
+                  :ats::timestamptz[], :delays::interval[], :expire_ats::timestamptz[], :expire_ins::interval[],
+                  :keys::text[], :uniques::boolean[], :holds::interval[], :rules::text[], :headers::jsonb[])
+           WITH ORDINALITY AS n(id, queue, kind, step, args, priority, at, delay, expires_at, expires_in,
+                                given, uniquely, held_for, on_conflict, headers, place)
+      ORDER BY queue, key, place) AS t
+CROSS JOIN LATERAL holdfast.insert_keyed(t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.deadline, t.key,
+                                         t.headers, t.held_for, t.on_conflict) AS a
+ORDER BY t.place
 
--- held_keys --
--- Which of these keys unfinished tasks hold.
-SELECT key FROM holdfast.task WHERE queue = :queue::text AND key = ANY (:keys::text[])
-
--- replace_task --
--- New args and time for the holder of a key, if it was never started and nobody is just claiming it.
-UPDATE holdfast.task t
-SET kind = :kind::text, step = :step::text, args = :args::jsonb, priority = :priority::smallint,
-    run_at = coalesce(:at::timestamptz, holdfast.now() + :delay::interval),
-    deadline = coalesce(:expires_at::timestamptz, holdfast.now() + :expires_in::interval), headers = :headers::jsonb
-WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
-    SELECT c.id FROM holdfast.task c
-    WHERE c.queue = :queue::text AND c.key = :key::text AND c.state = 'ready' AND c.attempt = 0
-    FOR UPDATE SKIP LOCKED))
-RETURNING id
+-- sweep_keys --
+-- Takes away keys that hold no longer; answers how many.
+WITH swept AS (
+    DELETE FROM holdfast.key k USING (
+        SELECT o.queue, o.key FROM holdfast.key o WHERE o.held_until <= holdfast.now()
+        ORDER BY o.held_until LIMIT :limit::integer FOR UPDATE SKIP LOCKED) AS over
+    WHERE k.queue = over.queue AND k.key = over.key
+    RETURNING k.queue
+)
+SELECT count(*) FROM swept
 
 -- notify --
 -- In the caller's transaction: wakes whoever listens, once it commits.
@@ -96,6 +104,7 @@ SET state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 214
 WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
     SELECT c.id FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes > 0 AND c.run_at <= holdfast.now()
+      AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
       AND c.kind || '.' || c.step = ANY (:known::text[])
       AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
       AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
@@ -109,6 +118,7 @@ WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
         SELECT c.id FROM holdfast.task c
         WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes <= 0 AND c.priority = p.priority
           AND c.run_at <= holdfast.now() AND c.run_at >= (:marks::timestamptz[])[p.priority + 1]
+          AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
           AND c.kind || '.' || c.step = ANY (:known::text[])
           AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
           AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
@@ -140,6 +150,7 @@ SELECT (
     CROSS JOIN LATERAL (
         SELECT FROM holdfast.task c
         WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
+          AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
           AND c.kind || '.' || c.step = ANY (:known::text[])
           AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
         ORDER BY c.run_at, c.id
@@ -151,14 +162,15 @@ SELECT (
 
 -- unclaimable --
 -- How many of the first due tasks (a thousand of each priority) lie in the way of a claim, because this worker does not
--- know them, they are paused or suspects, and when it looked.
+-- know them, they are paused, suspects or expired, and when it looked.
 SELECT count(*), holdfast.now() FROM generate_series(0, 9) AS p(priority)
 CROSS JOIN LATERAL (
-    SELECT c.kind, c.step, c.crashes FROM holdfast.task c
+    SELECT c.kind, c.step, c.crashes, c.attempt, c.deadline FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
     ORDER BY c.run_at, c.id LIMIT 1000
 ) AS due
 WHERE due.crashes > 0 OR NOT due.kind || '.' || due.step = ANY (:known::text[])
+   OR due.deadline <= holdfast.now() AND due.attempt = 0
    OR due.kind = ANY (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
 
 -- due --
@@ -166,6 +178,7 @@ WHERE due.crashes > 0 OR NOT due.kind || '.' || due.step = ANY (:known::text[])
 SELECT EXISTS (
     SELECT FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.run_at <= holdfast.now()
+      AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
       AND c.kind || '.' || c.step = ANY (:known::text[])
       AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
       AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL))
@@ -387,6 +400,25 @@ INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_
 SELECT g.id, g.queue, g.kind, g.step, g.args, 'cancelled', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
        g.worker_id, g.claimed_at, 'lost', g.key, jsonb_build_object('type', 'cancelled', 'message', g.cancel_by), g.headers, g.created_at,
        (SELECT p.report FROM holdfast.progress p WHERE p.task_id = g.id AND p.queue = g.queue AND p.attempt = g.attempt)
+FROM gone g
+RETURNING id
+
+-- expire --
+-- Tasks that were not started before their deadline: archived. In the order of their index: with SKIP LOCKED any order
+-- is safe, and sorting all that have expired would make each batch as dear as the whole.
+WITH gone AS (
+    DELETE FROM holdfast.task t
+    WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
+        SELECT c.id FROM holdfast.task c
+        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.attempt = 0 AND c.deadline <= holdfast.now()
+        ORDER BY c.deadline LIMIT :limit::integer FOR UPDATE SKIP LOCKED))
+    RETURNING t.*
+)
+INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
+                              key, error, headers, created_at)
+SELECT g.id, g.queue, g.kind, g.step, g.args, 'expired', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes, g.key,
+       jsonb_build_object('type', 'expired', 'message', format('it was not started before its deadline, %s', g.deadline)),
+       g.headers, g.created_at
 FROM gone g
 RETURNING id
 

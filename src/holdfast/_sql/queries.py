@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast._model.request import OnConflict
 from holdfast._sql.query import Query, Row, Statement, statements
 
 T = TypeVar("T")
@@ -91,12 +92,15 @@ class Declared(NamedTuple):
     first: str | None
 
 
-class Holder(NamedTuple):
-    """The unfinished task that holds a key."""
+class Placed(NamedTuple):
+    """What came of a task with a key: the task that has it now, and if that is another one, its state."""
 
     id: UUID
     kind: str
-    state: str
+    enqueued: Literal[
+        "created", "replaced", "existing", "running", "started", "parked", "ended", "id taken", "contended"
+    ]
+    state: str | None
 
 
 class NewTask(msgspec.Struct, frozen=True, gc=False):
@@ -113,11 +117,14 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     deadline: timedelta | datetime | None = None
     key: str | None = None
     headers: bytes | None = None
+    unique: bool = False
+    unique_for: timedelta | None = None
+    on_conflict: OnConflict = "skip"
 
     @property
     def keyed(self) -> bool:
-        """Whether it has a key."""
-        return self.key is not None
+        """Whether it has a key, given or made from its args."""
+        return self.key is not None or self.unique
 
     @property
     def expires_at(self) -> datetime | None:
@@ -163,7 +170,6 @@ class Queries:
             delay=task.delay,
             expires_at=task.expires_at,
             expires_in=task.expires_in,
-            key=task.key,
             headers=_text(task.headers),
         )
 
@@ -181,7 +187,6 @@ class Queries:
             delays=[t.delay for t in tasks],
             expire_ats=[t.expires_at for t in tasks],
             expire_ins=[t.expires_in for t in tasks],
-            keys=[t.key for t in tasks],
             headers=[_text(t.headers) for t in tasks],
         )
 
@@ -200,28 +205,29 @@ class Queries:
     def declared(self, kind: str) -> Query[Declared | None]:
         return self._query("declared", _maybe(Declared), kind=kind)
 
-    def key_holder(self, queue: str, key: str) -> Query[Holder | None]:
-        return self._query("key_holder", _maybe(Holder), queue=queue, key=key)
-
-    def held_keys(self, queue: str, keys: Sequence[str]) -> Query[set[str]]:
-        return self._query("held_keys", _first_set, queue=queue, keys=list(keys))
-
-    def replace_task(self, task: NewTask) -> Query[UUID | None]:
+    def enqueue_keyed(self, tasks: Sequence[NewTask]) -> Query[list[Placed]]:
         return self._query(
-            "replace_task",
-            _maybe_value,
-            queue=task.queue,
-            key=task.key,
-            kind=task.kind,
-            step=task.step,
-            args=_text(task.args),
-            priority=task.priority,
-            at=task.at,
-            delay=task.delay,
-            expires_at=task.expires_at,
-            expires_in=task.expires_in,
-            headers=_text(task.headers),
+            "enqueue_keyed",
+            _rows(Placed),
+            ids=[t.id for t in tasks],
+            queues=[t.queue for t in tasks],
+            kinds=[t.kind for t in tasks],
+            steps=[t.step for t in tasks],
+            args=[_text(t.args) for t in tasks],
+            priorities=[t.priority for t in tasks],
+            ats=[t.at for t in tasks],
+            delays=[t.delay for t in tasks],
+            expire_ats=[t.expires_at for t in tasks],
+            expire_ins=[t.expires_in for t in tasks],
+            keys=[t.key for t in tasks],
+            uniques=[t.unique for t in tasks],
+            holds=[t.unique_for for t in tasks],
+            rules=[t.on_conflict for t in tasks],
+            headers=[_text(t.headers) for t in tasks],
         )
+
+    def sweep_keys(self, limit: int) -> Query[int]:
+        return self._query("sweep_keys", _value, limit=limit)
 
     def notify(self, queue: str) -> Query[None]:
         return self._query("notify", _nothing, queue=queue)
@@ -358,6 +364,9 @@ class Queries:
 
     def reap_cancelled(self, queue: str, limit: int) -> Query[set[UUID]]:
         return self._query("reap_cancelled", _first_set, queue=queue, limit=limit)
+
+    def expire(self, queue: str, limit: int) -> Query[set[UUID]]:
+        return self._query("expire", _first_set, queue=queue, limit=limit)
 
     def strays(self, queue: str, worker: UUID) -> Query[list[tuple[UUID, int]]]:
         return self._query("strays", lambda rows: [(r[0], r[1]) for r in rows], queue=queue, worker=worker)

@@ -97,7 +97,7 @@ COMMENT ON COLUMN holdfast.task.cancel_by IS 'Who asked for the cancellation, an
 
 COMMENT ON COLUMN holdfast.task.key IS 'At most one unfinished task of a queue has this key.';
 
-COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started.';
+COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started: it is archived as expired. It no longer counts once the first attempt has begun.';
 
 COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, traceback, causes.';
 
@@ -237,7 +237,7 @@ CREATE FUNCTION holdfast.enqueue(step text, args jsonb DEFAULT '{}'::jsonb, opti
     AS $$
 DECLARE
     t "holdfast".task := "holdfast".new_task(step, args, options);
-    made uuid := "holdfast".insert_task(t, coalesce(options ->> 'on_conflict', 'skip'));
+    made uuid := "holdfast".insert_task(t, (options ->> 'unique_for')::interval, coalesce(options ->> 'on_conflict', 'skip'));
 BEGIN
     IF options ->> 'id' IS NOT NULL AND made = t.id THEN
         PERFORM "holdfast".check_given_id(t.id, t.queue);
@@ -246,7 +246,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.enqueue(step text, args jsonb, options jsonb) IS 'Enqueues a task: select "holdfast".enqueue(''greeter.ReadName'', ''{"filename": "name.txt"}''). Options: id, queue, priority, delay, at, headers, key, and on_conflict while an unfinished task holds the key: skip (answers the id of that one), raise, or replace (new args and time for that one if it was never started).';
+COMMENT ON FUNCTION holdfast.enqueue(step text, args jsonb, options jsonb) IS 'Enqueues a task: select "holdfast".enqueue(''greeter.ReadName'', ''{"filename": "name.txt"}''). Options: id, queue, priority, delay, at, headers; deadline (not started by then, a length of time or a time, means never started); key, or unique (a key made from kind, step and args); unique_for (the key also holds for so long, even if the task has ended); on_conflict while the key is held: skip (answers the id of the task that holds it), raise, or replace (new args and time for that one if it was never started).';
 
 CREATE FUNCTION holdfast.enqueue_many(entries jsonb, options jsonb DEFAULT '{}'::jsonb) RETURNS SETOF uuid
     LANGUAGE plpgsql
@@ -256,6 +256,7 @@ DECLARE
     entry jsonb;
     tasks "holdfast".task[];
     rules text[];
+    spans interval[];
     given integer[];
     ids uuid[];
     written uuid[];
@@ -267,7 +268,7 @@ BEGIN
         RAISE EXCEPTION 'holdfast: the entries must be a JSON array' USING ERRCODE = '22023',
             HINT = 'Such as [{"step": "greeter.ReadName", "args": {"filename": "name.txt"}, "priority": 5}].';
     END IF;
-    PERFORM "holdfast".check_options(defaults, ARRAY['queue', 'priority', 'delay', 'at', 'key', 'on_conflict', 'headers']);
+    PERFORM "holdfast".check_options(defaults, ARRAY['queue', 'priority', 'delay', 'at', 'deadline', 'key', 'unique', 'unique_for', 'on_conflict', 'headers']);
     FOR entry, n IN SELECT e.value, e.ordinality FROM jsonb_array_elements(entries) WITH ORDINALITY AS e LOOP
         IF jsonb_typeof(entry) <> 'object' OR jsonb_typeof(entry -> 'step') IS DISTINCT FROM 'string' THEN
             RAISE EXCEPTION 'holdfast: an entry must be a JSON object with the name of a step' USING ERRCODE = '22023',
@@ -276,6 +277,7 @@ BEGIN
         tasks[n] := "holdfast".new_task(entry ->> 'step', coalesce(entry -> 'args', '{}'), defaults || (entry - 'step' - 'args'));
         ids[n] := tasks[n].id;
         rules[n] := coalesce(entry ->> 'on_conflict', defaults ->> 'on_conflict', 'skip');
+        spans[n] := ((defaults || entry) ->> 'unique_for')::interval;
         IF entry ->> 'id' IS NOT NULL THEN
             given := given || n;
         END IF;
@@ -287,21 +289,21 @@ BEGIN
     IF FOUND THEN
         PERFORM "holdfast".refuse_id(ids[n], 'given twice');
     END IF;
-    -- In one order, so that two callers with the same keys never wait for each other.
     n := NULL;
     WITH made AS (
-        INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, key, headers)
-        SELECT t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.key, t.headers
-        FROM unnest(tasks) WITH ORDINALITY AS t
-        ORDER BY t.queue, t.key, t.ordinality
+        INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, deadline, headers)
+        SELECT t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.deadline, t.headers
+        FROM unnest(tasks) WITH ORDINALITY AS t WHERE t.key IS NULL
+        ORDER BY t.ordinality
         ON CONFLICT DO NOTHING
         RETURNING task.id
     )
     SELECT array_agg(m.id) INTO written FROM made m;
     PERFORM "holdfast".wake(t.queue, min(t.run_at)) FROM unnest(tasks) AS t WHERE t.id IN (SELECT unnest(written)) GROUP BY t.queue;
+    -- Keys in one order, so that two callers with the same ones never wait for each other.
     FOR n IN SELECT t.ordinality FROM unnest(tasks) WITH ORDINALITY AS t
              WHERE t.id NOT IN (SELECT unnest(written)) ORDER BY t.queue, t.key, t.ordinality LOOP
-        ids[n] := "holdfast".insert_task(tasks[n], rules[n]);
+        ids[n] := "holdfast".insert_task(tasks[n], spans[n], rules[n]);
     END LOOP;
     FOREACH n IN ARRAY coalesce(given, '{}') LOOP
         IF ids[n] = tasks[n].id THEN
@@ -369,6 +371,24 @@ $$;
 
 COMMENT ON FUNCTION holdfast.error_line(error jsonb) IS 'Internal: type and message of an error in one line.';
 
+CREATE FUNCTION holdfast.expire_holder(task_queue text, task_key text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    t "holdfast".task;
+BEGIN
+    SELECT * INTO t FROM "holdfast".task h
+    WHERE h.queue = task_queue AND h.key = task_key AND h.state = 'ready' AND h.attempt = 0 AND h.deadline <= "holdfast".now()
+    FOR UPDATE;
+    IF FOUND THEN
+        PERFORM "holdfast".archive_task(t, 'expired', format('it was not started before its deadline, %s', t.deadline));
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.expire_holder(task_queue text, task_key text) IS 'Internal: archives the task that holds a key if its deadline has passed before it was started.';
+
 CREATE FUNCTION holdfast.explain(id uuid) RETURNS text
     LANGUAGE plpgsql STABLE
     AS $$
@@ -381,6 +401,9 @@ BEGIN
     IF FOUND THEN
         forgotten := "holdfast".forgotten_attempts(id, t.attempt - (t.state = 'running')::integer);
         RETURN CASE t.state WHEN 'ready' THEN "holdfast".explain_ready(t)
+                                 || CASE WHEN t.attempt = 0 AND t.deadline > "holdfast".now()
+                                         THEN '; it will expire at ' || "holdfast".the_time(t.deadline) || ' unless it is started before'
+                                         ELSE '' END
                             WHEN 'running' THEN "holdfast".explain_running(t)
                             WHEN 'parked' THEN "holdfast".explain_parked(t)
                             ELSE 'It waits for an event or for other tasks' END || '.'
@@ -511,7 +534,10 @@ DECLARE
     before bigint;
     holding record;
 BEGIN
-    IF t.run_at > moment AND t.errors > 0 THEN
+    IF t.attempt = 0 AND t.deadline <= moment THEN
+        RETURN format('It is expired: it was not started before its deadline, %s; any live worker of queue %s will archive it',
+            "holdfast".the_time(t.deadline), t.queue);
+    ELSIF t.run_at > moment AND t.errors > 0 THEN
         RETURN format('It waits for its next attempt at %s (in %s) after %s at this step, the last of them %s', "holdfast".the_time(t.run_at),
             "holdfast".how_long(t.run_at - moment), "holdfast".how_many(t.errors, 'error'), "holdfast".error_line(t.error));
     ELSIF t.run_at > moment THEN
@@ -651,62 +677,146 @@ CREATE FUNCTION holdfast.how_many(n bigint, what text, most bigint DEFAULT NULL:
 
 COMMENT ON FUNCTION holdfast.how_many(n bigint, what text, most bigint) IS 'Internal: a number of things for people; counting ended behind the most.';
 
-CREATE FUNCTION holdfast.insert_task(t holdfast.task, on_conflict text) RETURNS uuid
+CREATE FUNCTION holdfast.insert_keyed(new_id uuid, new_queue text, new_kind text, new_step text, new_args jsonb, new_priority smallint, new_run_at timestamp with time zone, new_deadline timestamp with time zone, new_key text, new_headers jsonb, held_for interval, on_conflict text, OUT id uuid, OUT kind text, OUT enqueued text, OUT state text) RETURNS record
     LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
     AS $$
 DECLARE
-    replaced uuid;
+    moment timestamptz := "holdfast".now();
     holder record;
+    held boolean;
 BEGIN
     FOR try IN 1 .. 20 LOOP
         IF on_conflict = 'replace' THEN
             UPDATE "holdfast".task u
-            SET kind = t.kind, step = t.step, args = t.args, priority = t.priority, run_at = t.run_at, headers = t.headers
-            WHERE u.queue = t.queue AND u.id = ANY (ARRAY(
+            SET kind = new_kind, step = new_step, args = new_args, priority = new_priority, run_at = new_run_at,
+                deadline = new_deadline, headers = new_headers
+            WHERE u.queue = new_queue AND u.id = ANY (ARRAY(
                 SELECT c.id FROM "holdfast".task c
-                WHERE c.queue = t.queue AND c.key = t.key AND c.state = 'ready' AND c.attempt = 0
+                WHERE c.queue = new_queue AND c.key = new_key AND c.state = 'ready' AND c.attempt = 0
                 FOR UPDATE SKIP LOCKED))
-            RETURNING u.id INTO replaced;
+            RETURNING u.id, u.kind INTO id, kind;
             IF FOUND THEN
-                PERFORM "holdfast".wake(t.queue, t.run_at);
-                RETURN replaced;
+                IF held_for IS NOT NULL THEN
+                    INSERT INTO "holdfast".key (queue, key, task_id, kind, held_until)
+                    VALUES (new_queue, new_key, insert_keyed.id, new_kind, moment + held_for)
+                    ON CONFLICT ON CONSTRAINT key_pkey DO UPDATE
+                    SET task_id = excluded.task_id, kind = excluded.kind, held_until = excluded.held_until;
+                END IF;
+                enqueued := CASE WHEN id = new_id THEN 'created' ELSE 'replaced' END;
+                RETURN;
             END IF;
         END IF;
+
+        SELECT k.task_id, k.kind INTO id, kind FROM "holdfast".key k
+        WHERE k.queue = new_queue AND k.key = new_key AND k.held_until > moment AND k.task_id <> new_id;
+        IF FOUND AND NOT EXISTS (SELECT FROM "holdfast".task h WHERE h.queue = new_queue AND h.key = new_key) THEN
+            enqueued := 'ended';
+            RETURN;
+        END IF;
+
         -- Any conflict: the id may be taken as well as the key.
-        INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, key, headers)
-        VALUES (t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.key, t.headers)
+        INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, deadline, key, headers)
+        VALUES (new_id, new_queue, new_kind, new_step, new_args, new_priority, new_run_at, new_deadline, new_key, new_headers)
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
-            PERFORM "holdfast".wake(t.queue, t.run_at);
-            RETURN t.id;
-        END IF;
-        SELECT h.id, h.kind, h.state, h.attempt INTO holder FROM "holdfast".task h WHERE h.queue = t.queue AND h.key = t.key;
-        IF FOUND THEN
-            IF on_conflict = 'raise' AND holder.id <> t.id THEN
-                RAISE EXCEPTION 'holdfast: task % (%, %) already holds the key % in queue %',
-                    holder.id, holder.kind, holder.state, quote_literal(t.key), t.queue
-                    USING ERRCODE = 'HF409', HINT = 'Wait until it has ended, choose another key, or give on_conflict skip or replace.';
-            ELSIF on_conflict = 'replace' THEN
-                -- Whoever was claiming it may have given up.
-                CONTINUE WHEN holder.state = 'ready' AND holder.attempt = 0 AND try < 20;
-                RAISE NOTICE 'holdfast: task % was not replaced: %', holder.id,
-                    CASE WHEN holder.state <> 'ready' THEN 'it is ' || holder.state
-                         WHEN holder.attempt > 0 THEN format('it has been started (attempt %s)', holder.attempt)
-                         ELSE 'somebody is just claiming or changing it' END;
+            -- Looked at again: whoever we waited for may have ended meanwhile and still hold the key.
+            IF held_for IS NULL THEN
+                held := EXISTS (SELECT FROM "holdfast".key k
+                                WHERE k.queue = new_queue AND k.key = new_key AND k.held_until > moment AND k.task_id <> new_id);
+            ELSE
+                INSERT INTO "holdfast".key AS k (queue, key, task_id, kind, held_until)
+                VALUES (new_queue, new_key, new_id, new_kind, moment + held_for)
+                ON CONFLICT ON CONSTRAINT key_pkey DO UPDATE
+                SET task_id = excluded.task_id, kind = excluded.kind, held_until = excluded.held_until
+                WHERE k.held_until <= moment OR k.task_id = new_id;
+                held := NOT FOUND;
             END IF;
-            RETURN holder.id;
+            IF NOT held THEN
+                id := new_id;
+                kind := new_kind;
+                enqueued := 'created';
+                RETURN;
+            END IF;
+            DELETE FROM "holdfast".task d WHERE d.queue = new_queue AND d.id = new_id;
+            CONTINUE;
         END IF;
-        IF EXISTS (SELECT FROM "holdfast".task h WHERE h.id = t.id AND h.queue = t.queue) THEN
-            PERFORM "holdfast".refuse_id(t.id, 'unfinished');
+
+        SELECT h.id, h.kind, h.state, h.attempt, h.deadline INTO holder FROM "holdfast".task h
+        WHERE h.queue = new_queue AND h.key = new_key;
+        IF NOT FOUND THEN
+            IF EXISTS (SELECT FROM "holdfast".task h WHERE h.id = new_id AND h.queue = new_queue) THEN
+                enqueued := 'id taken';
+                RETURN;
+            END IF;
+            CONTINUE; -- Whoever was in the way has just finished.
+        ELSIF holder.state = 'ready' AND holder.attempt = 0 AND holder.deadline <= moment THEN
+            -- It will never run, so it is no answer to anybody.
+            PERFORM "holdfast".expire_holder(new_queue, new_key);
+            CONTINUE;
+        ELSIF on_conflict = 'replace' AND holder.state = 'ready' AND holder.attempt = 0 AND try < 20 THEN
+            CONTINUE; -- Whoever was claiming it may have given up.
         END IF;
-        -- Whoever was in the way has just finished.
+        id := holder.id;
+        kind := holder.kind;
+        state := holder.state;
+        enqueued := CASE WHEN id = new_id THEN 'created'
+                         WHEN on_conflict <> 'replace' OR state = 'ready' AND holder.attempt = 0 THEN 'existing'
+                         WHEN state IN ('running', 'parked') THEN state
+                         ELSE 'started' END;
+        RETURN;
     END LOOP;
-    RAISE EXCEPTION 'holdfast: the key % changed hands 20 times in a row', quote_nullable(t.key)
-        USING ERRCODE = 'HF409', HINT = 'Try again.';
+    enqueued := 'contended';
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.insert_task(t holdfast.task, on_conflict text) IS 'Internal: writes a new task, once per key, and wakes workers; answers its id, or that of the task that holds the key.';
+COMMENT ON FUNCTION holdfast.insert_keyed(new_id uuid, new_queue text, new_kind text, new_step text, new_args jsonb, new_priority smallint, new_run_at timestamp with time zone, new_deadline timestamp with time zone, new_key text, new_headers jsonb, held_for interval, on_conflict text, OUT id uuid, OUT kind text, OUT enqueued text, OUT state text) IS 'Internal: writes a new task, once per key. Answers a task and what came of it: created, replaced; existing, running, started, parked: an unfinished task holds the key; ended: that task has ended, and the key still holds; id taken; contended: the key changed hands too often.';
+
+CREATE FUNCTION holdfast.insert_task(t holdfast.task, held_for interval, on_conflict text) RETURNS uuid
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    answer record;
+BEGIN
+    IF t.key IS NULL THEN
+        INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, deadline, headers)
+        VALUES (t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.deadline, t.headers)
+        ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            PERFORM "holdfast".refuse_id(t.id, 'unfinished');
+        END IF;
+        PERFORM "holdfast".wake(t.queue, t.run_at);
+        RETURN t.id;
+    END IF;
+    SELECT * INTO answer FROM "holdfast".insert_keyed(t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.deadline, t.key,
+                                                    t.headers, held_for, on_conflict);
+    IF answer.enqueued IN ('created', 'replaced') THEN
+        PERFORM "holdfast".wake(t.queue, t.run_at);
+    ELSIF answer.enqueued = 'id taken' THEN
+        PERFORM "holdfast".refuse_id(t.id, 'unfinished');
+    ELSIF answer.enqueued = 'contended' THEN
+        RAISE EXCEPTION 'holdfast: the key % changed hands 20 times in a row', quote_literal(t.key)
+            USING ERRCODE = 'HF409', HINT = 'Try again.';
+    ELSIF on_conflict = 'raise' AND answer.enqueued = 'ended' THEN
+        RAISE EXCEPTION 'holdfast: task % (%) has ended, and unique_for still holds the key % in queue %',
+            answer.id, answer.kind, quote_literal(t.key), t.queue
+            USING ERRCODE = 'HF409', HINT = 'Wait until that time is over, or choose another key. See the table key.';
+    ELSIF on_conflict = 'raise' THEN
+        RAISE EXCEPTION 'holdfast: task % (%, %) already holds the key % in queue %',
+            answer.id, answer.kind, answer.state, quote_literal(t.key), t.queue
+            USING ERRCODE = 'HF409', HINT = 'Wait until it has ended, choose another key, or give on_conflict skip or replace.';
+    ELSIF on_conflict = 'replace' THEN
+        RAISE NOTICE 'holdfast: task % was not replaced: %', answer.id, CASE answer.enqueued
+            WHEN 'started' THEN 'it has been started'
+            WHEN 'existing' THEN 'somebody is just claiming or changing it'
+            WHEN 'ended' THEN 'it has ended, and unique_for still holds its key'
+            ELSE 'it is ' || answer.enqueued END;
+    END IF;
+    RETURN answer.id;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.insert_task(t holdfast.task, held_for interval, on_conflict text) IS 'Internal: writes a new task, once per key, and wakes workers; answers its id, or that of the task that holds the key.';
 
 CREATE TABLE holdfast.worker (
     id uuid NOT NULL,
@@ -824,6 +934,7 @@ CREATE FUNCTION holdfast.new_task(step text, args jsonb, options jsonb) RETURNS 
 DECLARE
     task_kind text := split_part(step, '.', 1);
     task_step text := nullif(substr(step, length(split_part(step, '.', 1)) + 2), '');
+    uniquely boolean := coalesce(options -> 'unique' = 'true', false);
     declared "holdfast".kind;
     t "holdfast".task;
 BEGIN
@@ -833,12 +944,23 @@ BEGIN
             USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
     END IF;
     PERFORM "holdfast".check_args(args, step);
-    PERFORM "holdfast".check_options(options, ARRAY['id', 'queue', 'priority', 'delay', 'at', 'key', 'on_conflict', 'headers']);
+    PERFORM "holdfast".check_options(options, ARRAY['id', 'queue', 'priority', 'delay', 'at', 'deadline', 'key', 'unique', 'unique_for', 'on_conflict', 'headers']);
     IF options ? 'delay' AND options ? 'at' THEN
         RAISE EXCEPTION 'holdfast: give delay or at, not both' USING ERRCODE = '22023';
     END IF;
     IF jsonb_typeof(options -> 'key') NOT IN ('string', 'null') OR length(options ->> 'key') NOT BETWEEN 1 AND 512 THEN
         RAISE EXCEPTION 'holdfast: key must be a string of 1 to 512 characters' USING ERRCODE = '22023';
+    END IF;
+    IF jsonb_typeof(options -> 'unique') NOT IN ('boolean', 'null') THEN
+        RAISE EXCEPTION 'holdfast: unique must be true or false' USING ERRCODE = '22023';
+    ELSIF uniquely AND options ->> 'key' IS NOT NULL THEN
+        RAISE EXCEPTION 'holdfast: give key or unique, not both' USING ERRCODE = '22023',
+            HINT = 'unique makes a key from the kind, the step and the args.';
+    ELSIF options ->> 'unique_for' IS NOT NULL AND NOT uniquely AND options ->> 'key' IS NULL THEN
+        RAISE EXCEPTION 'holdfast: unique_for needs a key' USING ERRCODE = '22023',
+            HINT = 'Give a key, or unique: true for one made from the kind, the step and the args.';
+    ELSIF (options ->> 'unique_for')::interval <= interval '0' THEN
+        RAISE EXCEPTION 'holdfast: unique_for must be longer than nothing' USING ERRCODE = '22023';
     END IF;
     IF options ->> 'queue' !~ '^[a-z0-9_][a-z0-9_.-]{0,62}$' THEN
         RAISE EXCEPTION 'holdfast: % is not the name of a queue', quote_literal(left(options ->> 'queue', 200))
@@ -848,7 +970,7 @@ BEGIN
         RAISE EXCEPTION 'holdfast: on_conflict must be skip, raise or replace' USING ERRCODE = '22023',
             HINT = 'skip: the id of the task that holds the key; raise: an error; replace: new args and time while it was never started.';
     END IF;
-    IF options ->> 'on_conflict' IS NOT NULL AND options ->> 'key' IS NULL THEN
+    IF options ->> 'on_conflict' IS NOT NULL AND options ->> 'key' IS NULL AND NOT uniquely THEN
         RAISE EXCEPTION 'holdfast: on_conflict needs a key' USING ERRCODE = '22023',
             HINT = 'Without a key there is nothing to be in conflict with.';
     END IF;
@@ -869,7 +991,9 @@ BEGIN
     t.args := args;
     t.priority := coalesce((options ->> 'priority')::smallint, declared.priority, 0);
     t.run_at := coalesce((options ->> 'at')::timestamptz, "holdfast".now() + (options ->> 'delay')::interval, "holdfast".now());
-    t.key := options ->> 'key';
+    t.deadline := CASE WHEN options ->> 'deadline' ~ '^\s*[0-9]{4,}-' THEN (options ->> 'deadline')::timestamptz
+                       ELSE "holdfast".now() + (options ->> 'deadline')::interval END;
+    t.key := CASE WHEN uniquely THEN "holdfast".unique_key(t.kind, t.step, args) ELSE options ->> 'key' END;
     t.headers := nullif(options -> 'headers', 'null');
     -- As the table would, but before many are written at once: then nobody could tell which of them was wrong.
     IF t.priority NOT BETWEEN 0 AND 9 THEN
@@ -877,6 +1001,12 @@ BEGIN
     END IF;
     IF t.run_at NOT BETWEEN '1000-01-01 00:00+00' AND '9999-01-01 00:00+00' THEN
         RAISE EXCEPTION 'holdfast: no task can wait until %', t.run_at USING ERRCODE = '22023';
+    END IF;
+    IF t.deadline NOT BETWEEN '1000-01-01 00:00+00' AND '9999-01-01 00:00+00' THEN
+        RAISE EXCEPTION 'holdfast: no deadline can be at %', t.deadline USING ERRCODE = '22023';
+    ELSIF t.deadline <= t.run_at AND (options ->> 'delay' IS NOT NULL OR options ->> 'at' IS NOT NULL) THEN
+        RAISE EXCEPTION 'holdfast: its deadline, %, comes before it is due, %: it could never start', t.deadline, t.run_at
+            USING ERRCODE = '22023', HINT = 'Give a later deadline, or a shorter delay.';
     END IF;
     RETURN t;
 END
@@ -1062,6 +1192,10 @@ BEGIN
         RAISE EXCEPTION 'holdfast: task % was changed: it is at attempt %, not %', id, t.attempt, options ->> 'expected_attempt'
             USING ERRCODE = 'HF409', HINT = 'Somebody else may have retried it; look at it again.';
     END IF;
+    IF t.attempt = 0 AND t.deadline <= "holdfast".now() THEN
+        RAISE EXCEPTION 'holdfast: cannot retry task %: it is expired', id
+            USING ERRCODE = 'HF409', HINT = 'It was not started before its deadline; enqueue a new one.';
+    END IF;
     IF options ? 'args' THEN
         PERFORM "holdfast".check_args(options -> 'args', coalesce(options ->> 'step', t.step));
     END IF;
@@ -1163,6 +1297,16 @@ CREATE FUNCTION holdfast.the_time(at timestamp with time zone) RETURNS text
     AS $$ SELECT to_char(at, 'YYYY-MM-DD HH24:MI:SSOF') $$;
 
 COMMENT ON FUNCTION holdfast.the_time(at timestamp with time zone) IS 'Internal: a time with its zone, to the second.';
+
+CREATE FUNCTION holdfast.unique_key(kind text, step text, args jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT 'unique:' || kind || '.' || step || ':' || encode(sha256(convert_to(
+        -- Strings are passed over; of numbers, the zeros at the end of a fraction are left out.
+        regexp_replace(args::text, '("(?:[^"\\]|\\.)*")|(\.[0-9]*[1-9])0+(?![0-9])|\.0+(?![0-9])', '\1\2', 'g'), 'UTF8')), 'hex')
+$$;
+
+COMMENT ON FUNCTION holdfast.unique_key(kind text, step text, args jsonb) IS 'The key that unique gives to a task: unique:KIND.STEP: and the SHA-256 of its args. To look one up: select * from "holdfast".task where key = "holdfast".unique_key(''greeter'', ''ReadName'', ''{"filename": "name.txt"}'').';
 
 CREATE FUNCTION holdfast.wake(queue text, run_at timestamp with time zone) RETURNS void
     LANGUAGE sql
@@ -1351,6 +1495,26 @@ CREATE VIEW holdfast.history AS
 
 COMMENT ON VIEW holdfast.history IS 'The partitions of archive and attempt: a table per UTC day each, until when it has rows, its size with indexes, whether it is being detached, and when it is dropped at the earliest.';
 
+CREATE TABLE holdfast.key (
+    queue holdfast.queue_name NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
+    task_id uuid NOT NULL,
+    kind holdfast.kind_name NOT NULL,
+    held_until timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE holdfast.key IS 'Keys that hold for a while whatever becomes of their task (unique_for). An unfinished task holds its key without a row here.';
+
+COMMENT ON COLUMN holdfast.key.queue IS 'The queue in which the key counts.';
+
+COMMENT ON COLUMN holdfast.key.key IS 'The key.';
+
+COMMENT ON COLUMN holdfast.key.task_id IS 'The task it was taken for; it may have ended, or be archived no more.';
+
+COMMENT ON COLUMN holdfast.key.kind IS 'The kind of that task.';
+
+COMMENT ON COLUMN holdfast.key.held_until IS 'Until then no other task gets this key. Later the row means nothing: it is taken over, or swept. To free a key earlier, delete its row.';
+
 CREATE TABLE holdfast.kind (
     name holdfast.kind_name NOT NULL,
     queue holdfast.queue_name NOT NULL,
@@ -1480,6 +1644,7 @@ CREATE VIEW holdfast.tasks AS
     t.state,
         CASE
             WHEN (t.state <> 'ready'::text) THEN t.state
+            WHEN ((t.attempt = 0) AND (t.deadline <= holdfast.now())) THEN 'expired'::text
             WHEN ((t.run_at > holdfast.now()) AND (t.errors > 0)) THEN 'retrying'::text
             WHEN (t.run_at > holdfast.now()) THEN 'scheduled'::text
             WHEN (((t.queue)::text IN ( SELECT q.name
@@ -1507,7 +1672,8 @@ CREATE VIEW holdfast.tasks AS
     t.headers,
     t.created_at,
     NULL::timestamp with time zone AS finished_at,
-    NULL::jsonb AS result
+    NULL::jsonb AS result,
+    t.deadline
    FROM holdfast.task t
 UNION ALL
  SELECT a.id,
@@ -1531,13 +1697,17 @@ UNION ALL
     a.headers,
     a.created_at,
     a.finished_at,
-    a.result
+    a.result,
+    NULL::timestamp with time zone AS deadline
    FROM holdfast.archive a;
 
-COMMENT ON VIEW holdfast.tasks IS 'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unroutable (no live worker knows the step), running, waiting, parked, done, cancelled, expired, discarded.';
+COMMENT ON VIEW holdfast.tasks IS 'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unroutable (no live worker knows the step), running, waiting, parked, done, cancelled, expired (also while it still waits to be archived), discarded.';
 
 ALTER TABLE ONLY holdfast.change
     ADD CONSTRAINT change_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast.key
+    ADD CONSTRAINT key_pkey PRIMARY KEY (queue, key);
 
 ALTER TABLE ONLY holdfast.kind
     ADD CONSTRAINT kind_pkey PRIMARY KEY (name);
@@ -1570,6 +1740,10 @@ CREATE INDEX attempt_task ON ONLY holdfast.attempt USING btree (task_id, attempt
 CREATE INDEX change_at ON holdfast.change USING btree (at);
 
 CREATE INDEX change_task ON holdfast.change USING btree (task_id);
+
+CREATE INDEX key_held_until ON holdfast.key USING btree (held_until);
+
+CREATE INDEX task_deadline ON holdfast.task USING btree (queue, deadline) WHERE ((state = 'ready'::text) AND (attempt = 0) AND (deadline IS NOT NULL));
 
 CREATE UNIQUE INDEX task_key ON holdfast.task USING btree (queue, key) WHERE (key IS NOT NULL);
 

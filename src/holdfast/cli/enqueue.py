@@ -33,7 +33,16 @@ def _refuse_args(ctx: click.Context, param: click.Parameter, value: str | None) 
 @click.option("--priority", type=click.IntRange(0, 9), help="9 goes first.")
 @click.option("--delay", type=duration, help="Not before this has passed.")
 @click.option("--at", metavar="TIME", help="Not before this time: 2030-01-31T09:00+01:00; local time without a zone.")
+@click.option(
+    "--deadline",
+    metavar="DURATION|TIME",
+    help="Not started by then means never started: 30m, or a time as for --at.",
+)
 @click.option("--key", help="At most one unfinished task of a queue has this key.")
+@click.option("--unique", is_flag=True, default=None, help="A key made from kind, step and args.")
+@click.option(
+    "--unique-for", type=duration, help="The key also holds for so long, even if its task ends before.  Needs a key."
+)
 @click.option(
     "--on-conflict",
     type=click.Choice(["skip", "raise", "replace"]),
@@ -51,6 +60,7 @@ def enqueue(
     kind: str,
     args: Sequence[str],
     at: str | None,
+    deadline: str | None,
     headers: Sequence[str],
     wait: bool,
     timeout: float,
@@ -66,32 +76,39 @@ def enqueue(
       holdfast enqueue greeter.ReadName filename=name.txt
       greeting=$(holdfast enqueue hello name=Ada --wait)
       holdfast enqueue send_receipt order_id:=42 to=a@b.c --key receipt-42
-      holdfast enqueue send_receipt '{"order_id": 42, "to": "a@b.c"}' --delay 5m
+      holdfast enqueue send_receipt '{"order_id": 42, "to": "a@b.c"}' --delay 5m --deadline 1h
+      holdfast enqueue rebuild_index customer:=42 --unique --unique-for 10m
     """
     from holdfast import named
 
     _check_name(kind)
-    if options["on_conflict"] is not None and options["key"] is None:
-        raise click.UsageError("--on-conflict needs a --key: without one there is nothing to be in conflict with.")
-    given = _options(at=_time(at), headers=dict(_pair(each) for each in headers) or None, **options)
+    _check_key(options)
+    given = _options(
+        at=_time("--at", at),
+        deadline=_deadline(deadline),
+        headers=dict(_pair(each) for each in headers) or None,
+        **options,
+    )
     fields = _args(args)
     with setup.opened() as (app, queries):
         warnings = _Warnings(quiet=setup.json)
         slip, meant = _about_name(kind, app, queries)
         ref = app.enqueue(named(kind, fields), **given)
-        task = app.info(ref.id)
+        # One that has ended may be archived no more.
+        task = app.info(ref.id) if ref.created else None
         warnings.add(f"{slip} To take this one back: holdfast cancel {ref.id}" if meant and ref.created else slip)
-        warnings.add(_about_conflict(ref, task, fields, options))
-        if not warnings.told:
+        warnings.add(_about_conflict(ref, options))
+        if task is not None and not warnings.told:
             warnings.add(_about_workers(task))
-        answer = {"id": ref.id, "created": ref.created} | ({"warnings": warnings.told} if warnings.told else {})
+        answer = {"id": ref.id, "created": ref.created, "enqueued": ref.enqueued}
+        answer |= {"warnings": warnings.told} if warnings.told else {}
         if not wait:
             print_json(answer) if setup.json else click.echo(str(ref.id))
             return
         if not setup.json:
             note(str(ref.id))
         # That nobody knows its step has been told just now.
-        told = task if ref.created and warnings.told else None
+        told = task if warnings.told else None
         _wait(setup, app, queries, ref, timeout, answer, told)
 
 
@@ -170,17 +187,28 @@ def _did_you_mean(name: str | None) -> str:
     return f": did you mean {name}?" if name else ""
 
 
-def _about_conflict(
-    ref: "SyncRef[Any]", task: "TaskInfo", fields: dict[str, Any], options: Mapping[str, Any]
-) -> str | None:
-    if ref.created:
-        return None
-    holder = f"the unfinished task that holds the key {options['key']!r}"
-    if options["on_conflict"] != "replace":
-        return f"not enqueued: this is {holder}"
-    if fields == task.args:
-        return f"replaced: {holder} has these args now"
-    return f"not replaced: {holder} has begun already (it is {task.phase})"
+_NOT_REPLACED = {
+    "running": "it is running",
+    "started": "it has begun already",
+    "parked": "it is parked",
+    "existing": "somebody is just changing it",
+}
+
+
+def _about_conflict(ref: "SyncRef[Any]", options: Mapping[str, Any]) -> str | None:
+    """What became of an enqueue whose key was held."""
+    holder = "the same unique task" if options["key"] is None else f"the task that holds the key {options['key']!r}"
+    match ref.enqueued:
+        case "created":
+            return None
+        case "replaced":
+            return f"replaced: {holder} has these args now"
+        case "ended":
+            return f"not enqueued: this is {holder}; it has ended, but its key is still held (unique for a while)"
+        case how if options["on_conflict"] == "replace":
+            return f"not replaced: this is {holder}, and {_NOT_REPLACED[how]}"
+        case _:
+            return f"not enqueued: this is {holder}, which is unfinished"
 
 
 def _about_workers(task: "TaskInfo") -> str | None:
@@ -225,11 +253,25 @@ def _pair(text: str, how: str = "NAME=TEXT") -> tuple[str, str]:
     return name, content
 
 
-def _time(text: str | None) -> datetime | None:
+def _time(name: str, text: str | None) -> datetime | None:
     try:
         return None if text is None else datetime.fromisoformat(text)
     except ValueError:
-        raise click.UsageError(f"--at {text!r} is not a time: write for example 2030-01-31T09:00+01:00.") from None
+        raise click.UsageError(f"{name} {text!r} is not a time: write for example 2030-01-31T09:00+01:00.") from None
+
+
+def _deadline(text: str | None) -> datetime | str | None:
+    return _time("--deadline", text) if text is not None and text[4:5] == "-" else text
+
+
+def _check_key(options: Mapping[str, Any]) -> None:
+    if options["key"] is not None and options["unique"]:
+        raise click.UsageError("give --key or --unique, not both: --unique makes a key from kind, step and args.")
+    for name in ("on_conflict", "unique_for"):
+        if options[name] is not None and options["key"] is None and not options["unique"]:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} needs a --key or --unique: nothing else can be in conflict."
+            )
 
 
 def _check_name(name: str) -> None:

@@ -231,6 +231,7 @@ class Harness:
         try:
             # A lone fresh worker would wait a lease length before it reaps; tests move the clock instead.
             await worker.reaper.reap()
+            await worker.reaper.expire()
             await worker.run(until_idle=True)
         except SimulatedCrash:
             return True

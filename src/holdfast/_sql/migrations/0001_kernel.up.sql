@@ -86,6 +86,7 @@ CREATE INDEX task_suspect ON holdfast.task (queue, run_at, id) WHERE state = 're
 CREATE INDEX task_running ON holdfast.task (queue, worker_id) WHERE state = 'running';
 CREATE INDEX task_parked ON holdfast.task (queue, kind, step, id) WHERE state = 'parked';
 CREATE UNIQUE INDEX task_key ON holdfast.task (queue, key) WHERE key IS NOT NULL;
+CREATE INDEX task_deadline ON holdfast.task (queue, deadline) WHERE state = 'ready' AND attempt = 0 AND deadline IS NOT NULL;
 
 COMMENT ON TABLE holdfast.task IS 'Unfinished tasks, one row each, with the step where each one stands. Finished ones are in archive.';
 COMMENT ON COLUMN holdfast.task.id IS 'UUID of version 7, made by whoever enqueued the task.';
@@ -107,10 +108,27 @@ COMMENT ON COLUMN holdfast.task.max_crashes IS 'Parked when crashes exceed this;
 COMMENT ON COLUMN holdfast.task.cancel_at IS 'When its cancellation was asked for while it was running.';
 COMMENT ON COLUMN holdfast.task.cancel_by IS 'Who asked for the cancellation, and why.';
 COMMENT ON COLUMN holdfast.task.key IS 'At most one unfinished task of a queue has this key.';
-COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started.';
+COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started: it is archived as expired. It no longer counts once the first attempt has begun.';
 COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, traceback, causes.';
 COMMENT ON COLUMN holdfast.task.headers IS 'Strings carried along: trace context, who enqueued it, schedule and plan time.';
 COMMENT ON COLUMN holdfast.task.created_at IS 'When it was enqueued.';
+
+CREATE TABLE holdfast.key (
+    queue      holdfast.queue_name NOT NULL,
+    key        text NOT NULL COLLATE "C",
+    task_id    uuid NOT NULL,
+    kind       holdfast.kind_name NOT NULL,
+    held_until timestamptz NOT NULL,
+    PRIMARY KEY (queue, key)
+);
+CREATE INDEX key_held_until ON holdfast.key (held_until);
+
+COMMENT ON TABLE holdfast.key IS 'Keys that hold for a while whatever becomes of their task (unique_for). An unfinished task holds its key without a row here.';
+COMMENT ON COLUMN holdfast.key.queue IS 'The queue in which the key counts.';
+COMMENT ON COLUMN holdfast.key.key IS 'The key.';
+COMMENT ON COLUMN holdfast.key.task_id IS 'The task it was taken for; it may have ended, or be archived no more.';
+COMMENT ON COLUMN holdfast.key.kind IS 'The kind of that task.';
+COMMENT ON COLUMN holdfast.key.held_until IS 'Until then no other task gets this key. Later the row means nothing: it is taken over, or swept. To free a key earlier, delete its row.';
 
 CREATE TABLE holdfast.archive (
     id          uuid NOT NULL,

@@ -41,6 +41,10 @@ BEGIN
         RAISE EXCEPTION 'holdfast: task % was changed: it is at attempt %, not %', id, t.attempt, options ->> 'expected_attempt'
             USING ERRCODE = 'HF409', HINT = 'Somebody else may have retried it; look at it again.';
     END IF;
+    IF t.attempt = 0 AND t.deadline <= holdfast.now() THEN
+        RAISE EXCEPTION 'holdfast: cannot retry task %: it is expired', id
+            USING ERRCODE = 'HF409', HINT = 'It was not started before its deadline; enqueue a new one.';
+    END IF;
     IF options ? 'args' THEN
         PERFORM holdfast.check_args(options -> 'args', coalesce(options ->> 'step', t.step));
     END IF;

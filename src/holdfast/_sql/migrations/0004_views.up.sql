@@ -5,6 +5,7 @@ CREATE VIEW holdfast.tasks AS
     SELECT t.id, t.queue, t.kind, t.step, t.state,
            CASE
                WHEN t.state <> 'ready' THEN t.state
+               WHEN t.attempt = 0 AND t.deadline <= holdfast.now() THEN 'expired'
                WHEN t.run_at > holdfast.now() AND t.errors > 0 THEN 'retrying'
                WHEN t.run_at > holdfast.now() THEN 'scheduled'
                WHEN t.queue IN (SELECT q.name FROM holdfast.queue q WHERE q.paused_at IS NOT NULL)
@@ -16,14 +17,14 @@ CREATE VIEW holdfast.tasks AS
                ELSE 'due'
            END AS phase,
            t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes, t.worker_id, t.claimed_at, t.lease_expires_at,
-           t.args, t.error, t.key, t.headers, t.created_at, NULL::timestamptz AS finished_at, NULL::jsonb AS result
+           t.args, t.error, t.key, t.headers, t.created_at, NULL::timestamptz AS finished_at, NULL::jsonb AS result, t.deadline
     FROM holdfast.task t
     UNION ALL
     SELECT a.id, a.queue, a.kind, a.step, a.state, a.state, a.priority, a.run_at, a.moves, a.attempt, a.errors, a.crashes,
-           a.worker_id, a.claimed_at, NULL, a.args, a.error, a.key, a.headers, a.created_at, a.finished_at, a.result
+           a.worker_id, a.claimed_at, NULL, a.args, a.error, a.key, a.headers, a.created_at, a.finished_at, a.result, NULL
     FROM holdfast.archive a;
 COMMENT ON VIEW holdfast.tasks IS
-    'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unroutable (no live worker knows the step), running, waiting, parked, done, cancelled, expired, discarded.';
+    'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unroutable (no live worker knows the step), running, waiting, parked, done, cancelled, expired (also while it still waits to be archived), discarded.';
 
 CREATE VIEW holdfast.attempts AS
     SELECT l.task_id, l.queue, l.kind, l.step, l.moves, l.attempt, l.worker_id, l.claimed_at, l.finished_at, l.outcome,
@@ -124,7 +125,10 @@ DECLARE
     before bigint;
     holding record;
 BEGIN
-    IF t.run_at > moment AND t.errors > 0 THEN
+    IF t.attempt = 0 AND t.deadline <= moment THEN
+        RETURN format('It is expired: it was not started before its deadline, %s; any live worker of queue %s will archive it',
+            holdfast.the_time(t.deadline), t.queue);
+    ELSIF t.run_at > moment AND t.errors > 0 THEN
         RETURN format('It waits for its next attempt at %s (in %s) after %s at this step, the last of them %s', holdfast.the_time(t.run_at),
             holdfast.how_long(t.run_at - moment), holdfast.how_many(t.errors, 'error'), holdfast.error_line(t.error));
     ELSIF t.run_at > moment THEN
@@ -278,6 +282,9 @@ BEGIN
     IF FOUND THEN
         forgotten := holdfast.forgotten_attempts(id, t.attempt - (t.state = 'running')::integer);
         RETURN CASE t.state WHEN 'ready' THEN holdfast.explain_ready(t)
+                                 || CASE WHEN t.attempt = 0 AND t.deadline > holdfast.now()
+                                         THEN '; it will expire at ' || holdfast.the_time(t.deadline) || ' unless it is started before'
+                                         ELSE '' END
                             WHEN 'running' THEN holdfast.explain_running(t)
                             WHEN 'parked' THEN holdfast.explain_parked(t)
                             ELSE 'It waits for an event or for other tasks' END || '.'
