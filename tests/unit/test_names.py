@@ -10,7 +10,8 @@ from uuid import RFC_4122, UUID
 import pytest
 
 from holdfast import ConfigError
-from holdfast._model.names import check_kind, check_priority, check_queue, check_schedule, check_step, uuid7
+from holdfast._model import names
+from holdfast._model.names import check_kind, check_priority, check_queue, check_schedule, check_step, uuid7, uuid7s
 
 Check = Callable[[object], str]
 
@@ -101,3 +102,23 @@ def test_a_forked_child_makes_other_ids() -> None:
     os.close(writing)
     assert len(theirs) == 1600
     assert mine.isdisjoint(theirs[start : start + 16] for start in range(0, 1600, 16))
+
+
+def test_many_ids_at_once_are_like_single_ones() -> None:
+    before = uuid7()
+    many = uuid7s(5000)
+    after = uuid7()
+    assert [before, *many, after] == sorted({before, *many, after})
+    assert {id.version for id in many} == {7}
+    assert {id.variant for id in many} == {before.variant}
+    assert len({id.int & 0xFFFF_FFFF for id in many}) > 4900  # the last 32 bits are random
+    assert uuid7s(0) == []
+
+
+def test_many_ids_do_not_run_out_of_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_clock", clock := names._Clock())
+    clock.millisecond, clock.counter = 2**47, 0x3FF_FFFF_FFFF - 10
+    before = uuid7()
+    many = uuid7s(100)
+    assert [before, *many] == sorted({before, *many})
+    assert uuid7() > many[-1]

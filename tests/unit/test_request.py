@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Entry, Tasks, named
-from holdfast._model.request import request_of
+from holdfast._model.request import Request, request_of, requests_of
 from holdfast.errors import EnqueueRefused
 
 tasks = Tasks()
@@ -15,6 +16,10 @@ tasks = Tasks()
 
 @tasks.task(queue="mail", priority=3)
 async def send(to: str) -> None: ...
+
+
+@tasks.task
+async def ping() -> None: ...
 
 
 @dataclass
@@ -77,6 +82,38 @@ def test_a_named_call_leaves_the_queue_to_the_database() -> None:
 def test_wrong_options_are_refused_with_what_is_wrong(options: dict[str, Any], words: str) -> None:
     with pytest.raises(EnqueueRefused, match=words):
         request_of(send.bind("a"), options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"queue": "slow", "priority": 9}, {"delay": "1m", "headers": {"a": "b"}}, {"at": datetime.now(UTC)}],
+    ids=str,
+)
+def test_Q12_many_are_what_each_would_be_alone(options: Any) -> None:
+    what = [
+        Entry(send.bind("a"), priority=1),
+        send.bind("b"),
+        named("other.Step", {"x": 1}),
+        Entry(named("other", {}), delay=5, headers={"c": "d"}) if "at" not in options else send.bind("c"),
+        send.bind("d"),
+        ping.bind(),
+    ]
+
+    def without_id(request: Request) -> Request:
+        return msgspec.structs.replace(request, id=None)
+
+    many = requests_of(iter(what), options)
+    assert [without_id(each) for each in many] == [without_id(request_of(each, options)) for each in what]
+    assert [each.id for each in many] == sorted({each.id for each in many})
+
+
+@pytest.mark.parametrize("what", [send, Stranger, Stranger(1), "send", 42, None])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_Q12_one_that_is_not_a_task_is_refused_among_many(what: object, place: int) -> None:
+    many: list[Any] = [send.bind("a"), send.bind("b")]
+    many.insert(place, what)
+    with pytest.raises(EnqueueRefused):
+        requests_of(many)
 
 
 @pytest.mark.parametrize("what", [send, Stranger, Stranger(1), "send", 42, None])

@@ -105,7 +105,7 @@ async def test_Q12_an_id_that_exists_is_a_clear_error(
     holdfast: Harness, copies: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = await store.enqueue(value=0)
-    monkeypatch.setattr(request, "uuid7", lambda: taken.id)
+    monkeypatch.setattr(request, "uuid7s", lambda count: [taken.id] * count)
     with pytest.raises(EnqueueRefused, match=f"already a task with one of these ids.*{taken.id}"):
         await holdfast.app.enqueue_many([store.bind(value=1)] * MANY)
     assert copies == ["COPY"]

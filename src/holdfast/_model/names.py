@@ -70,20 +70,22 @@ class _Clock:
         self.millisecond = 0
         self.counter = 0
 
-    def next(self, noise: int) -> tuple[int, int]:
+    def next(self, noise: int, count: int = 1) -> tuple[int, int]:
+        """A millisecond, and the first of so many counters within it."""
         now = time.time_ns() // 1_000_000
         with self.lock:
             if now > self.millisecond:
                 self.millisecond = now
                 # the top bit stays free, so that there is always room to count up
-                self.counter = noise & 0x1FF_FFFF_FFFF
+                first = noise & 0x1FF_FFFF_FFFF
             else:
                 # the same millisecond, or a wall clock set back: the order of ids is kept
-                self.counter += 1
-                if self.counter > 0x3FF_FFFF_FFFF:
+                first = self.counter + 1
+                if first + count > 0x3FF_FFFF_FFFF:
                     self.millisecond += 1
-                    self.counter = noise & 0x1FF_FFFF_FFFF
-            return self.millisecond, self.counter
+                    first = noise & 0x1FF_FFFF_FFFF
+            self.counter = first + count - 1
+            return self.millisecond, first
 
 
 _clock = _Clock()
@@ -93,13 +95,25 @@ def uuid7() -> UUID:
     """A new id: ordered by time, always increasing within this process, unique across processes and forks."""
     noise = int.from_bytes(os.urandom(10), "big")  # from the kernel at each call: a forked child differs
     millisecond, counter = _clock.next(noise >> 32)
-    return UUID(
-        int=(millisecond & 0xFFFF_FFFF_FFFF) << 80
+    return UUID(int=_bits(millisecond, counter, noise & 0xFFFF_FFFF))
+
+
+def uuid7s(count: int) -> list[UUID]:
+    """So many new ids, in order."""
+    noise = os.urandom(6 + 4 * count)
+    millisecond, first = _clock.next(int.from_bytes(noise[:6], "big"), max(count, 1))
+    random = memoryview(noise)[6:].cast("I")
+    return [UUID(int=_bits(millisecond, first + place, each)) for place, each in enumerate(random)]
+
+
+def _bits(millisecond: int, counter: int, noise: int) -> int:
+    return (
+        (millisecond & 0xFFFF_FFFF_FFFF) << 80
         | 0x7 << 76
         | (counter >> 30) << 64
         | 0b10 << 62
         | (counter & 0x3FFF_FFFF) << 32
-        | (noise & 0xFFFF_FFFF)
+        | noise
     )
 
 

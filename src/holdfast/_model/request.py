@@ -11,7 +11,7 @@ import msgspec
 from holdfast._model.call import Call, Entry, call_of, step_of_class
 from holdfast._model.codec import encode
 from holdfast._model.duration import seconds
-from holdfast._model.names import check_priority, check_queue, uuid7
+from holdfast._model.names import check_priority, check_queue, uuid7, uuid7s
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.outcome import EARLIEST, LATEST
 from holdfast._model.text import safe_text
@@ -82,13 +82,41 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
 
 
 def requests_of(what: Iterable[Any], options: EnqueueOptions | None = None) -> list[Request]:
-    """What to write for many."""
+    """What to write for many; their ids are in their order."""
     if isinstance(what, (Call, Entry, str)) or step_of_class(type(what)) is not None or not isinstance(what, Iterable):
         raise EnqueueRefused(
             f"enqueue_many takes a list or another iterable, not one {type(what).__name__}: "
             "put it into a list, or use enqueue(…)"
         )
-    return [request_of(each, options) for each in what]
+    given = list(what)
+    made: list[Request] = []
+    alike: Request | None = None
+    for each, id in zip(given, uuid7s(len(given)), strict=True):
+        if alike is None or isinstance(each, Entry):
+            request = msgspec.structs.replace(request_of(each, options), id=id)
+            alike = alike if isinstance(each, Entry) else request
+        else:
+            request = _like(alike, each, options or {}, id)
+        made.append(request)
+    return made
+
+
+def _like(other: Request, what: object, options: EnqueueOptions, id: UUID) -> Request:
+    """What to write for `what` with the options of another, which have been checked for that one."""
+    try:
+        call = call_of(what)
+    except (ConfigError, EncodeError) as error:
+        raise EnqueueRefused(f"cannot enqueue {type(what).__name__}: {error}") from error
+    return msgspec.structs.replace(
+        other,
+        id=id,
+        queue=other.queue if "queue" in options else call.queue,
+        kind=call.kind,
+        step=call.step,
+        args=call.args,
+        priority=other.priority if "priority" in options else call.priority,
+        decode_result=call.decode_result,
+    )
 
 
 def durability(requests: Sequence[Request], otherwise: bool, conn: object = None) -> bool:
