@@ -6,8 +6,8 @@ import logging
 import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import timedelta
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from datetime import datetime, timedelta
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self, TypeVar, cast, overload
@@ -19,6 +19,7 @@ from holdfast import insights
 from holdfast._db.callers import can_copy, run_on
 from holdfast._db.config import Database, check_schema, resolve, setting, worker_options
 from holdfast._db.connection import as_uuid
+from holdfast._db.feed import Feed
 from holdfast._db.pool import Pool
 from holdfast._db.watch import Watch
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
@@ -29,7 +30,7 @@ from holdfast._model.function import Function
 from holdfast._model.kind import Kind
 from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
-from holdfast._model.reference import Ref, TaskInfo
+from holdfast._model.reference import Failure, Ref, TaskInfo
 from holdfast._model.request import Request, durability, request_of, requests_of
 from holdfast._model.tasks import Tasks
 from holdfast._sql import history, plans
@@ -319,6 +320,21 @@ class App(Tasks):
     async def explain(self, id: UUID | str, /) -> str:
         """Why a task is not running, or how it stands, in one sentence."""
         return await self._run(insights.explain(self._queries, as_uuid(id)))
+
+    async def failures(self, since: datetime | Duration | None = None) -> AsyncIterator[Failure]:
+        """Every failure that parks a task, as it happens: `async for failure in app.failures(since="1h")`. Never ends.
+
+        `since` is a time, or how long ago; without it the feed begins when it is first asked. It reads the log of
+        attempts, so a task that was retried meanwhile is told of as well, and each failure once. Restarts of the
+        database are waited out.
+        """
+        if isinstance(since, datetime):
+            begin: datetime | timedelta | None = since if since.tzinfo is not None else since.astimezone()
+        else:
+            begin = None if since is None else timedelta(seconds=seconds(since, "since"))
+        async with aclosing(Feed(self.database.url, self._queries, self._run, begin).follow()) as feed:
+            async for failure in feed:
+                yield failure
 
     # --- work
 

@@ -22,7 +22,6 @@ log = logging.getLogger("holdfast.worker")
 Hook: TypeAlias = Callable[[Failure], Awaitable[None] | None]
 
 HOOK_SECONDS = 30.0
-_CRASHED = {"type": "WorkerLost", "message": "its worker was lost too often, or it must not be rerun by itself"}
 
 
 class Hooks:
@@ -69,9 +68,15 @@ class Hooks:
                     step=task.step,
                     state="parked",
                     phase="parked",
+                    args=_json(task.args),
+                    priority=task.priority,
                     attempt=task.attempt,
+                    moves=task.moves,
+                    errors=task.errors,
                     crashes=task.crashes,
-                    error=_CRASHED,
+                    claimed_at=task.claimed_at,
+                    error=_json(task.error or b"{}"),
+                    key=task.key,
                 )
             )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, Protocol, TypeAlias
 from uuid import UUID
 
@@ -73,9 +73,31 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A task that was parked, as `@app.on_failure` hooks get it."""
+    """A task that was parked, as `@app.on_failure` hooks and `app.failures()` get it.
+
+    `task` is the task as it stood then, `at` when that was recorded; for a hook, by the clock of its worker.
+    """
 
     task: TaskInfo
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def error(self) -> Mapping[str, Any]:
+        """Type, message, traceback and causes."""
+        return self.task.error or {}
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that failed, or was lost; with the task's id it names this failure."""
+        return self.task.attempt
+
+    @property
+    def kind(self) -> str:
+        return self.task.kind
+
+    @property
+    def step(self) -> str:
+        return self.task.step
 
 
 class Tracker(Protocol):

@@ -51,6 +51,21 @@ SELECT task_id, queue, kind, step, moves, attempt, worker_id, claimed_at, finish
        fraction, note
 FROM holdfast.attempts WHERE task_id = :id::uuid ORDER BY attempt
 
+-- failure_places --
+-- Attempts that parked their task, behind a place in the log, in order. The days ahead are empty, and left out.
+SELECT l.finished_at, l.task_id, l.attempt FROM holdfast.attempt l
+WHERE l.parked AND l.finished_at >= :at::timestamptz AND l.finished_at <= holdfast.now() + interval '1 day'
+  AND (l.finished_at, l.task_id, l.attempt) > (:at::timestamptz, :id::uuid, :attempt::integer)
+ORDER BY l.finished_at, l.task_id, l.attempt LIMIT :limit::integer
+
+-- failures --
+-- Some of these attempts, with what the row of the task says if it is still parked there.
+SELECT l.task_id, l.queue, l.kind, l.step, l.args, l.moves, l.attempt, l.claimed_at, l.finished_at, coalesce(t.error, l.error),
+       l.report, t.priority, t.errors, t.crashes, t.key, t.headers, t.created_at
+FROM holdfast.attempt l
+LEFT JOIN holdfast.task t ON t.id = l.task_id AND t.queue = l.queue AND t.attempt = l.attempt AND t.state = 'parked'
+WHERE l.parked AND l.task_id = ANY (:ids::uuid[]) AND l.finished_at BETWEEN :first::timestamptz AND :last::timestamptz
+
 -- task_changes --
 -- The repairs and operator actions on one task, in order.
 SELECT action, by, why, old, new, at FROM holdfast.change WHERE task_id = :id::uuid ORDER BY id

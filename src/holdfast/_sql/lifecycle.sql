@@ -261,13 +261,13 @@ WITH stayed AS (
     WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
       AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
       AND t.cancel_at IS NULL
-    RETURNING t.id, t.queue, t.kind, t.step, t.args, t.moves, t.attempt, t.claimed_at
+    RETURNING t.id, t.queue, t.kind, t.step, t.args, t.state, t.moves, t.attempt, t.claimed_at
 ), logged AS (
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error,
-                                  report)
+                                  report, parked)
     SELECT s.id, s.queue, s.kind, s.step, s.args, s.moves, s.attempt, :worker::uuid, s.claimed_at,
            :outcomes::jsonb -> s.id::text ->> 'outcome', :outcomes::jsonb -> s.id::text -> 'error',
-           :outcomes::jsonb -> s.id::text -> 'report'
+           :outcomes::jsonb -> s.id::text -> 'report', s.state = 'parked'
     FROM stayed s
 )
 SELECT id, NULL::float8 FROM stayed
@@ -364,10 +364,11 @@ WITH expired AS MATERIALIZED (
     ORDER BY c.id LIMIT :limit::integer FOR UPDATE OF c SKIP LOCKED
 ), logged AS (
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error,
-                                  report)
+                                  report, parked)
     SELECT e.id, e.queue, e.kind, e.step, e.args, e.moves, e.attempt, e.worker_id, e.claimed_at, 'lost',
            jsonb_build_object('type', 'WorkerLost', 'message', format('worker %s let its lease run out at %s', e.worker_id, e.lease_expires_at)),
-           (SELECT p.report FROM holdfast.progress p WHERE p.task_id = e.id AND p.queue = e.queue AND p.attempt = e.attempt)
+           (SELECT p.report FROM holdfast.progress p WHERE p.task_id = e.id AND p.queue = e.queue AND p.attempt = e.attempt),
+           e.max_crashes = 0 OR e.crashes >= e.max_crashes AND e.crashed
     FROM expired e
 )
 UPDATE holdfast.task t
@@ -383,7 +384,7 @@ SET state = CASE WHEN t.max_crashes = 0 OR t.crashes >= t.max_crashes AND t.id =
     crashes = least(t.crashes, 32766) + (t.id = ANY (ARRAY(SELECT e.id FROM expired e WHERE e.crashed)))::integer::smallint,
     worker_id = NULL, lease_expires_at = NULL
 WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(SELECT e.id FROM expired e))
-RETURNING t.id, t.kind, t.step, t.state, t.attempt, t.crashes
+RETURNING t.id, t.kind, t.step, t.state, t.attempt, t.crashes, t.args, t.priority, t.moves, t.errors, t.claimed_at, t.key, t.error
 
 -- reap_cancelled --
 -- Expired leases of tasks whose cancellation was asked for: archived, never rerun.

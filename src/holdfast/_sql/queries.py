@@ -74,6 +74,13 @@ class Reaped(NamedTuple):
     state: str
     attempt: int
     crashes: int
+    args: bytes
+    priority: int
+    moves: int
+    errors: int
+    claimed_at: datetime | None
+    key: str | None
+    error: bytes | None
 
 
 class Recorded(NamedTuple):

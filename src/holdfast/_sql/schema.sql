@@ -1330,6 +1330,7 @@ CREATE TABLE holdfast.attempt (
     outcome text NOT NULL COLLATE pg_catalog."C",
     error jsonb,
     report jsonb,
+    parked boolean DEFAULT false NOT NULL,
     CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['advanced'::text, 'retried'::text, 'failed'::text, 'snoozed'::text, 'lost'::text, 'released'::text])))
 )
 PARTITION BY RANGE (finished_at);
@@ -1361,6 +1362,8 @@ COMMENT ON COLUMN holdfast.attempt.outcome IS 'advanced: moved on; retried: erro
 COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, traceback and causes, for retried, failed and lost.';
 
 COMMENT ON COLUMN holdfast.attempt.report IS 'Figures that the attempt told with ctx.report, such as {"rows": 42}.';
+
+COMMENT ON COLUMN holdfast.attempt.parked IS 'Whether its end parked the task: every failed one, and a lost one if its worker was lost too often or it must not be rerun.';
 
 CREATE TABLE holdfast.progress (
     task_id uuid NOT NULL,
@@ -1734,6 +1737,8 @@ ALTER TABLE ONLY holdfast.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (id);
 
 CREATE INDEX archive_id ON ONLY holdfast.archive USING btree (id);
+
+CREATE INDEX attempt_parked ON ONLY holdfast.attempt USING btree (finished_at, task_id, attempt) WHERE parked;
 
 CREATE INDEX attempt_task ON ONLY holdfast.attempt USING btree (task_id, attempt);
 

@@ -195,9 +195,11 @@ CREATE TABLE holdfast.attempt (
     outcome     text NOT NULL COLLATE "C",
     error       jsonb,
     report      jsonb,
+    parked      boolean NOT NULL DEFAULT false,
     CONSTRAINT attempt_outcome CHECK (outcome IN ('advanced', 'retried', 'failed', 'snoozed', 'lost', 'released'))
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX attempt_task ON holdfast.attempt (task_id, attempt);
+CREATE INDEX attempt_parked ON holdfast.attempt (finished_at, task_id, attempt) WHERE parked;
 
 COMMENT ON TABLE holdfast.attempt IS 'Every attempt that was not the last of its task; a partition per UTC day of finished_at. The view attempts has all of them.';
 COMMENT ON COLUMN holdfast.attempt.task_id IS 'The task.';
@@ -213,6 +215,7 @@ COMMENT ON COLUMN holdfast.attempt.finished_at IS 'When its end was recorded; na
 COMMENT ON COLUMN holdfast.attempt.outcome IS 'advanced: moved on; retried: error, tried again later; failed: error, parked; snoozed: asked to be called again; lost: its worker vanished; released: handed back unfinished, uncharged.';
 COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, traceback and causes, for retried, failed and lost.';
 COMMENT ON COLUMN holdfast.attempt.report IS 'Figures that the attempt told with ctx.report, such as {"rows": 42}.';
+COMMENT ON COLUMN holdfast.attempt.parked IS 'Whether its end parked the task: every failed one, and a lost one if its worker was lost too often or it must not be rerun.';
 
 -- Apart from the rows of tasks, which are hot. Logged, although it is only information: an unlogged table cannot be read
 -- on a standby, and with it neither could the views and explain().

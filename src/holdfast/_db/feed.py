@@ -1,0 +1,116 @@
+"""The feed of failures: every attempt that parked its task, once, in the order in which they are found.
+
+The log of attempts is read on from a cursor, woken by notification. What commits late has an older time than what was
+read before: so the last minute is read again each time, and what is known is passed over. That is all that is kept.
+The cursor is the database's time of the last whole reading, so neither a broken connection nor an outage leaves a gap.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast._db.connection import is_passing, pause_after
+from holdfast._db.listen import Listener
+from holdfast._model.reference import Failure
+from holdfast._sql.failures import Place, beginning, failures, places
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+
+log = logging.getLogger("holdfast.listen")
+
+OVERLAP = timedelta(minutes=1)
+LOOK_EVERY = 5.0
+"""Seconds between readings when nothing is heard."""
+AT_MOST_EVERY = 0.1
+"""Seconds between readings when much is heard."""
+PAGE = 500
+AT_ONCE = 50
+"""Failures that are read whole at once: each may be large."""
+
+
+class Feed:
+    """Follows the failures from a time, or since a while ago; without either, from now on."""
+
+    def __init__(
+        self,
+        url: str,
+        queries: Queries,
+        run: Callable[[Query[Any]], Awaitable[Any]],
+        since: datetime | timedelta | None,
+    ) -> None:
+        self._queries = queries
+        self._run = run
+        self._since = since
+        self._begin: datetime | None = since if isinstance(since, datetime) else None
+        self._cursor: datetime | None = None
+        self._seen: dict[tuple[Any, int], datetime] = {}
+        self._changed = asyncio.Event()
+        self._listener = Listener(url, queries.schema, self._heard)
+
+    async def follow(self) -> AsyncGenerator[Failure]:
+        """Never ends by itself; errors that pass are waited out."""
+        loop = asyncio.get_running_loop()
+        listening = loop.create_task(self._listener.run(), name="holdfast listen")
+        failed = 0
+        try:
+            while True:
+                self._changed.clear()
+                begun = loop.time()
+                try:
+                    async for failure in self._read_on():
+                        yield failure
+                    failed = 0
+                except Exception as error:
+                    # The very first contact tells whether the database can be used at all.
+                    if self._cursor is None or not is_passing(error):
+                        raise
+                    failed += 1
+                    log.log(logging.WARNING if failed == 1 else logging.DEBUG, "failures cannot be read: %s", error)
+                    await asyncio.sleep(pause_after(failed, longest=LOOK_EVERY))
+                    continue
+                await self._next_time(begun + AT_MOST_EVERY - loop.time())
+        finally:
+            listening.cancel()
+            await asyncio.wait([listening])
+
+    async def _read_on(self) -> AsyncIterator[Failure]:
+        now: datetime = await self._run(self._queries.clock())
+        if self._begin is None:
+            self._begin = now - self._since if isinstance(self._since, timedelta) else now
+        start = self._begin if self._cursor is None else max(self._begin, self._cursor - OVERLAP)
+        after, full = beginning(start), True
+        while full:
+            page: list[Place] = await self._run(places(self._queries, after, PAGE))
+            full = len(page) == PAGE
+            new = [place for place in page if (place.id, place.attempt) not in self._seen]
+            for first in range(0, len(new), AT_ONCE):
+                some = new[first : first + AT_ONCE]
+                for failure in await self._run(failures(self._queries, some)):
+                    self._seen[failure.task.id, failure.attempt] = failure.at
+                    yield failure
+            if page:
+                after = page[-1]
+                self._move_to(min(now, after.at))
+        self._move_to(now)
+
+    def _move_to(self, cursor: datetime) -> None:
+        """What will not be read again need not be remembered."""
+        self._cursor = cursor
+        oldest = cursor - OVERLAP
+        self._seen = {key: at for key, at in self._seen.items() if at >= oldest}
+
+    async def _next_time(self, rest: float) -> None:
+        if rest > 0:
+            await asyncio.sleep(rest)
+        try:
+            async with asyncio.timeout(LOOK_EVERY):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _heard(self, said: str) -> None:
+        # "queue *": the listener has a new connection, and something may have been missed.
+        if said in ("failed", "queue *"):
+            self._changed.set()
