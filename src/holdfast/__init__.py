@@ -14,6 +14,7 @@ if _typing.TYPE_CHECKING:
     from holdfast._model.reference import Failure, Progress, Ref, TaskInfo
     from holdfast._model.retry import Retry
     from holdfast._model.tasks import Tasks
+    from holdfast._sql.repair import ManyOptions, RetryManyOptions, Tally
     from holdfast.app import App
     from holdfast.errors import (
         ConfigError,
@@ -68,17 +69,20 @@ __all__ = [
     "KindOptions",
     "Later",
     "LeaseLost",
+    "ManyOptions",
     "NoDatabase",
     "NoResult",
     "Progress",
     "Ref",
     "ResultTimeout",
     "Retry",
+    "RetryManyOptions",
     "SchemaError",
     "Snooze",
     "StepOptions",
     "SyncApp",
     "SyncRef",
+    "Tally",
     "TaskCancelled",
     "TaskDiscarded",
     "TaskExpired",
@@ -103,6 +107,7 @@ _HOMES = {
     "_model.reference": "Failure Progress Ref TaskInfo",
     "_model.retry": "Retry",
     "_model.tasks": "Tasks",
+    "_sql.repair": "ManyOptions RetryManyOptions Tally",
     "app": "App",
     "sync": "SyncApp SyncRef",
 }

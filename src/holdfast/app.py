@@ -36,6 +36,7 @@ from holdfast._model.tasks import Tasks
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries, queries
 from holdfast._sql.query import Query
+from holdfast._sql.repair import ManyOptions, Repair, RetryManyOptions, Tally, many
 from holdfast.errors import DatabaseUnreachable, DeclarationError, WrongState
 from holdfast.sync import SyncApp
 
@@ -272,14 +273,38 @@ class App(Tasks):
         by: str | None = None,
         why: str | None = None,
         expected_attempt: int | None = None,
+        force: bool = False,
     ) -> None:
-        """Resumes a parked task with a fresh budget, also with repaired args or at another step."""
-        bag = insights.options_bag(args=args, step=step, by=by, why=why, expected_attempt=expected_attempt)
+        """Resumes a parked task with a fresh budget, also with repaired args or at another step.
+
+        A step that nobody knows, neither a live worker nor the declared kind, is refused unless `force` is given.
+        """
+        strict = True if step is not None and not force else None
+        bag = insights.options_bag(
+            args=args, step=step, by=by, why=why, expected_attempt=expected_attempt, strict=strict
+        )
         await self._run(self._queries.retry(as_uuid(id), bag))
 
     async def discard(self, id: UUID | str, /, *, by: str | None = None, why: str | None = None) -> None:
         """Gives a parked task up."""
         await self._run(self._queries.discard(as_uuid(id), insights.options_bag(by=by, why=why)))
+
+    async def retry_many(self, filter: str, /, **options: Unpack[RetryManyOptions]) -> Tally:
+        """Resumes all parked tasks that a filter lets through, as `retry` does one.
+
+        Tasks that wait for their next attempt too, if the filter says a state. `rate` is a number of tasks per second:
+        all are written at once, and due one after another. `limit`: at most so many. `dry_run` only counts. `progress`
+        is called after each batch; what it raises ends everything, and what was done stays done.
+        """
+        return await plans.drive(many(self._queries, Repair.of("retry", filter, **options)), self._run)
+
+    async def cancel_many(self, filter: str, /, **options: Unpack[ManyOptions]) -> Tally:
+        """Cancels all unfinished tasks that a filter lets through. More on the options: `retry_many`."""
+        return await plans.drive(many(self._queries, Repair.of("cancel", filter, **options)), self._run)
+
+    async def discard_many(self, filter: str, /, **options: Unpack[ManyOptions]) -> Tally:
+        """Gives up all parked tasks that a filter lets through. More on the options: `retry_many`."""
+        return await plans.drive(many(self._queries, Repair.of("discard", filter, **options)), self._run)
 
     async def stop_workers(self, worker: UUID | str | None = None, /) -> int:
         """Asks one worker, or all, to stop; tells how many were asked."""

@@ -134,14 +134,6 @@ def count(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 10_000)
     return filtered(queries, "count_tasks", filter, lambda rows: int(rows[0][0]), limit=limit + 1)
 
 
-def matching(
-    queries: Queries, filter: Filter, *, states: Sequence[str], limit: int = 100, above: UUID | None = None
-) -> Query[list[UUID]]:
-    """The ids of tasks in one of these states that a filter lets through, the oldest first."""
-    within = filter.with_term("state", *states)
-    return filtered(queries, "matching", within, lambda rows: [row[0] for row in rows], limit=limit, above=above)
-
-
 def attempts(queries: Queries, id: UUID) -> Query[list[AttemptInfo]]:
     """The attempts of one task, in order."""
     query = queries.read("task_attempts", id=id)

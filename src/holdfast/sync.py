@@ -32,6 +32,7 @@ from holdfast._model.request import Request, durability, request_of, requests_of
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast._sql.repair import ManyOptions, Repair, RetryManyOptions, Tally, many
 from holdfast.errors import DatabaseUnreachable, WrongState
 
 R = TypeVar("R")
@@ -181,14 +182,30 @@ class SyncApp:
         by: str | None = None,
         why: str | None = None,
         expected_attempt: int | None = None,
+        force: bool = False,
     ) -> None:
         """As `App.retry`, blocking."""
-        bag = insights.options_bag(args=args, step=step, by=by, why=why, expected_attempt=expected_attempt)
+        strict = True if step is not None and not force else None
+        bag = insights.options_bag(
+            args=args, step=step, by=by, why=why, expected_attempt=expected_attempt, strict=strict
+        )
         self._run(self._queries.retry(as_uuid(id), bag))
 
     def discard(self, id: UUID | str, /, *, by: str | None = None, why: str | None = None) -> None:
         """As `App.discard`, blocking."""
         self._run(self._queries.discard(as_uuid(id), insights.options_bag(by=by, why=why)))
+
+    def retry_many(self, filter: str, /, **options: Unpack[RetryManyOptions]) -> Tally:
+        """As `App.retry_many`, blocking."""
+        return plans.drive_sync(many(self._queries, Repair.of("retry", filter, **options)), self._run)
+
+    def cancel_many(self, filter: str, /, **options: Unpack[ManyOptions]) -> Tally:
+        """As `App.cancel_many`, blocking."""
+        return plans.drive_sync(many(self._queries, Repair.of("cancel", filter, **options)), self._run)
+
+    def discard_many(self, filter: str, /, **options: Unpack[ManyOptions]) -> Tally:
+        """As `App.discard_many`, blocking."""
+        return plans.drive_sync(many(self._queries, Repair.of("discard", filter, **options)), self._run)
 
     def stop_workers(self, worker: UUID | str | None = None, /) -> int:
         """As `App.stop_workers`, blocking."""

@@ -1,19 +1,19 @@
 """`retry`, `cancel` and `discard` with --where: what they touch, ask, tell and exit with."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast._db.connection import connect_sync
+from holdfast._sql import repair
 from holdfast._sql.queries import Queries
-from holdfast.cli import bulk
 
 from .conftest import Cli
-from .planted import is_harmless, park, parked, plant, rows, states
+from .planted import is_harmless, park, parked, plant, plant_kind, rows, states
 from .terminal import Terminal
 
 
@@ -27,14 +27,14 @@ def retrying(cli: Cli) -> str:
 @contextmanager
 def before_each_batch(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> Iterator[None]:
     """Lets something happen between the look for tasks and the act on them, as others do."""
-    act = Queries.act
+    retry = Queries.retry_many
 
     def late(self: Queries, *args: Any, **options: Any) -> Any:
         happens()
-        return act(self, *args, **options)
+        return retry(self, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Queries, "act", late)
+        patch.setattr(Queries, "retry_many", late)
         yield
 
 
@@ -150,6 +150,7 @@ def test_many_are_done_in_batches_and_not_more_than_the_limit(cli: Cli, monkeypa
 
 
 def test_all_may_go_on_at_another_step(cli: Cli) -> None:
+    plant_kind(cli)
     planted = plant(cli, 3)
     cli("retry", "--where", "kind:greeter", "--step", "SayHello", "--yes")
     assert {cli.show(id)["task"]["step"] for id in planted} == {"SayHello"}
@@ -181,7 +182,7 @@ def test_what_changed_meanwhile_is_passed_over_with_the_reason(cli: Cli, monkeyp
 
 
 def test_tasks_that_come_meanwhile_are_left_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "BATCH", 2)
+    monkeypatch.setattr(repair, "BATCH", 2)
     planted = plant(cli, 3)
     later: list[str] = []
     with before_each_batch(monkeypatch, lambda: later.extend(plant(cli, 5))):
@@ -199,19 +200,16 @@ def test_a_failure_in_the_middle_tells_what_was_done(cli: Cli) -> None:
     assert states(cli, planted) == ["ready"] * 100 + ["parked"] * 50
 
 
-def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds))
-    monkeypatch.setattr(bulk, "time", clock)
-    pace = bulk._Pace(50)
-    pace.keep(100, lambda: False)
-    assert now[0] == pytest.approx(1002)
-    pace.keep(100, lambda: False)
-    assert now[0] == pytest.approx(1002)
-    pace.keep(1000, lambda: True)
-    assert now[0] == pytest.approx(1002)
-    bulk._Pace(None).keep(10**9, lambda: False)
-    assert now[0] == pytest.approx(1002)
+def test_T12_a_rate_spreads_the_tasks_over_time(cli: Cli) -> None:
+    """They are all written at once, so nothing depends on the command going on."""
+    planted = plant(cli, 120)
+    told = cli("retry", "--where", "state:parked", "--rate", "60/m", "--yes").stdout
+    assert told.endswith("120 tasks are ready, due one after another within 1m59s.\n")
+    times = [row[0] for row in rows(cli, "select run_at from holdfast.task order by id")]
+    assert {(b - a).total_seconds() for a, b in itertools.pairwise(times)} == {1.0}
+    last = cli.show(planted[-1])
+    assert last["task"]["phase"] == "scheduled"
+    assert "run_at" in last["changes"][0]["new"]
 
 
 def test_rates_are_understood(cli: Cli) -> None:
@@ -219,6 +217,20 @@ def test_rates_are_understood(cli: Cli) -> None:
         park(cli, id := cli.enqueue("greeter.ReadName"))
         cli("retry", "--where", "state:parked", "--yes", "--rate", rate)
         assert states(cli, [id]) == ["ready"]
+
+
+def test_T12_a_step_that_nobody_knows_is_refused(cli: Cli) -> None:
+    plant_kind(cli)
+    planted = plant(cli, 2)
+    for which in (["--where", "kind:greeter", "--yes"], [planted[0]]):
+        said = cli("retry", *which, "--step", "SayHelo", code=1).stderr
+        assert "nobody knows the step greeter.SayHelo" in said
+        assert "The steps of greeter are: ReadName, SayHello. With force, the task waits there" in said
+    assert states(cli, planted) == ["parked", "parked"]
+    cli("retry", planted[0], "--step", "SayHelo", "--force")
+    cli("retry", "--where", "kind:greeter", "--step", "SayHelo", "--force", "--yes")
+    assert [cli.show(id)["task"]["step"] for id in planted] == ["SayHelo", "SayHelo"]
+    assert "--force is for --step" in cli("retry", planted[0], "--force", code=2).stderr
 
 
 # --- on a terminal
@@ -241,13 +253,26 @@ def test_a_person_is_asked(cli: Cli) -> None:
     assert states(cli, planted) == ["ready"] * 3
 
 
+SLOW = """
+    create function held() returns trigger language plpgsql as $$
+    begin
+        perform pg_advisory_xact_lock(1);
+        return new;
+    end $$;
+    create trigger held before insert on holdfast.change for each row when (new.task_id > '%s') execute function held();
+"""
+
+
 def test_ctrl_c_ends_after_a_batch_and_tells_what_was_done(cli: Cli) -> None:
-    planted = plant(cli, 50)
-    with Terminal(cli.url, "discard", "--where", "kind:greeter", "--rate", "1", "--yes") as terminal:
-        terminal.says("1 of 50")
-        terminal.interrupt()
-        assert terminal.ended() == 130
-        assert "interrupted." in terminal.shown
-    discarded = states(cli, planted).count("discarded")
-    assert 0 < discarded < 50
-    assert f"{discarded} task{'s are' if discarded > 1 else ' is'} discarded." in terminal.shown
+    planted = plant(cli, 250)
+    rows(cli, SLOW % planted[99])
+    with connect_sync(cli.url) as other:
+        other.execute(b"select pg_advisory_lock(1)")
+        with Terminal(cli.url, "discard", "--where", "kind:greeter", "--yes") as terminal:
+            terminal.says("100 of 250")
+            terminal.interrupt()
+            other.execute(b"select pg_advisory_unlock(1)")
+            assert terminal.ended() == 130
+            assert "interrupted." in terminal.shown
+    assert states(cli, planted).count("discarded") == 200
+    assert "200 tasks are discarded." in terminal.shown

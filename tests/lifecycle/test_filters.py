@@ -1,6 +1,5 @@
-"""The filter language on real rows: what it lets through, how pages and counts are bounded, bulk verbs (T12)."""
+"""The filter language on real rows: what it lets through, how pages and counts are bounded."""
 
-import json
 from datetime import timedelta
 from uuid import UUID
 
@@ -124,24 +123,3 @@ def test_the_archive_is_not_read_for_unfinished_tasks(db: Db) -> None:
     plan = db.explain(insights.tasks(db.queries, parse_filter("state:parked")))
     assert "task_parked" in plan or "Scan using task_pkey" in plan or "Seq Scan on task" in plan
     assert "archive" not in plan
-
-
-def test_T12_bulk_verbs_pass_over_what_is_locked_or_in_another_state(db: Db) -> None:
-    parked = [db.parked() for _ in range(3)]
-    ready = db.enqueue()
-    ids = db.run(insights.matching(db.queries, parse_filter("kind:greeter"), states=["parked"], limit=2))
-    assert ids == parked[:2]
-    assert db.run(insights.matching(db.queries, parse_filter(""), states=["parked"], above=ids[-1])) == parked[2:]
-
-    other = db.connect()
-    other.execute(b"BEGIN")
-    db.sql("SELECT FROM holdfast.task WHERE id = $1 FOR UPDATE", parked[0], via=other)
-    options = json.dumps({"by": "ada", "why": "the disk is back"}).encode()
-    done = db.run(db.queries.act("retry", [*parked, ready, uuid7()], options, states=["parked"]))
-    other.execute(b"ROLLBACK")
-    assert done == {parked[1]: "ready", parked[2]: "ready"}
-    assert [db.state(id) for id in parked] == ["parked", "ready", "ready"]
-    assert db.sql("SELECT by, why FROM holdfast.change WHERE task_id = $1", parked[1]) == [("ada", "the disk is back")]
-
-    assert db.run(db.queries.act("discard", [parked[0], ready], b"{}", states=["parked"])) == {parked[0]: "discarded"}
-    assert db.run(db.queries.act("cancel", [ready], b"{}", states=["ready"])) == {ready: "cancelled"}

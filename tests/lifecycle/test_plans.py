@@ -1,5 +1,6 @@
 """Plans: hot statements enter their index whatever the statistics say (M10, M2, T14), and every statement is valid."""
 
+import re
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -147,6 +148,17 @@ def look_plans(db: Db) -> None:
     ):
         for plan in (db.explain(query), generic_plan(db, query.statement)):
             assert "Seq Scan on task" not in plan, f"{query.statement.name}\n{plan}"
+
+
+def test_pages_of_tasks_walk_the_primary_key_whatever_the_page(own_db: Db) -> None:
+    """The plan that a prepared statement keeps must not look at tasks of other pages."""
+    needs_todays_planner(own_db)
+    fill_fresh(own_db)
+    for name in ("list_tasks", "matching"):
+        plan = generic_plan(own_db, statements("holdfast")[name])
+        [entry] = [each for each in re.findall(r"Index Cond: .*", plan) if "COALESCE" in each]
+        assert "id" in entry, plan
+        assert "task_pkey" in plan and "Seq Scan on task" not in plan, plan
 
 
 def test_M10_finish_of_a_thousand_among_50000_running_rows_with_stale_statistics(own_db: Db) -> None:

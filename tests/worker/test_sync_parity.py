@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, KeyTaken, ResultTimeout, SyncApp, SyncRef, TaskNotFound, TaskParked, WrongState
+from holdfast import App, KeyTaken, ResultTimeout, SyncApp, SyncRef, Tally, TaskNotFound, TaskParked, WrongState
 from holdfast._model.reference import Ref
 from holdfast.testing import Harness
 
 from .support import running, until
 
 SHARED = ["cancel", "close", "discard", "enqueue", "enqueue_many", "info", "ref", "result", "retry", "stop_workers"]
+SHARED += ["retry_many", "cancel_many", "discard_many", "explain", "pause", "resume"]
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any, str]]:
@@ -56,6 +57,7 @@ async def test_the_answers_are_the_same(holdfast: Harness) -> None:
         with pytest.raises(ResultTimeout):
             ref.result(timeout=0.05)
         many = sync.enqueue_many([double.bind(n) for n in (1, -2)])
+        sync.enqueue_many([double.bind(77), double.bind(77)], delay="1h")
         waiting.set()
         assert ref.result(timeout=60) == 8
         assert many[0].result(timeout=60) == 2
@@ -70,6 +72,8 @@ async def test_the_answers_are_the_same(holdfast: Harness) -> None:
         assert later.info().state == "cancelled"
         with pytest.raises(WrongState):
             sync.discard(ref.id)
+        assert sync.retry_many("state:parked") == Tally()
+        assert sync.cancel_many("args.n:77").done == {"cancelled": 2}
         with pytest.raises(TaskNotFound):
             sync.info("01890a5d-ac96-774b-bcce-b302099a8057")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -473,17 +473,30 @@ class Queries:
     def discard(self, id: UUID, options: bytes) -> Query[str]:
         return self._query("discard", _value, id=id, options=_text(options))
 
-    def act(
-        self, verb: Literal["retry", "cancel", "discard"], ids: Ids, options: bytes, *, states: Sequence[str]
-    ) -> Query[dict[UUID, str]]:
-        """Does something to many tasks; those locked or in another state are passed over. Answers what they are now."""
+    def retry_many(
+        self,
+        ids: Ids,
+        seen: Sequence[str],
+        options: bytes,
+        *,
+        first: datetime | None = None,
+        spacing: timedelta | None = None,
+    ) -> Query[dict[UUID, tuple[str, datetime | None]]]:
         return self._query(
-            f"{verb}_many",
-            lambda rows: {row[0]: row[1] for row in rows},
+            "retry_many",
+            lambda rows: {row[0]: (row[1], row[2]) for row in rows},
             ids=_array(ids),
+            seen=list(seen),
             options=_text(options),
-            states=list(states),
+            first=first,
+            spacing=spacing,
         )
+
+    def cancel_many(self, ids: Ids, options: bytes) -> Query[dict[UUID, str]]:
+        return self._query("cancel_many", _states, ids=_array(ids), options=_text(options))
+
+    def discard_many(self, ids: Ids, options: bytes) -> Query[dict[UUID, str]]:
+        return self._query("discard_many", _states, ids=_array(ids), options=_text(options))
 
     def stop_workers(self, worker: UUID | None) -> Query[int]:
         return self._query("stop_workers", _value, worker=worker)
@@ -554,6 +567,10 @@ def _first_set(rows: Sequence[Row]) -> set[Any]:
 
 def _ids(rows: Sequence[Row]) -> dict[UUID, float | None]:
     return dict.fromkeys([row[0] for row in rows])
+
+
+def _states(rows: Sequence[Row]) -> dict[UUID, str]:
+    return {row[0]: row[1] for row in rows}
 
 
 def _times(rows: Sequence[Row]) -> dict[UUID, float | None]:

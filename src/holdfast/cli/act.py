@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.bulk import Bulk, Verb, act_on_matching
+from holdfast.cli.bulk import act_on_matching
 from holdfast.cli.filters import FilterCommand, filter_of
 from holdfast.cli.options import Setup, common_options, json_object, pass_setup
 from holdfast.cli.output import Failure, failure_of, print_json, report
@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 
     from holdfast._sql.queries import Queries
     from holdfast._sql.query import Query
+    from holdfast._sql.repair import Verb
 
-_SAY_STATE = {
-    "retry": "Say state:parked if you mean all parked tasks.",
-    "cancel": "Say state:ready if you mean all tasks that have not started, state:running for those that have.",
-    "discard": "Say state:parked if you mean all parked tasks.",
-}
 _PER = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -40,7 +36,6 @@ def _rate(text: str) -> float:
 def _tasks(command: Any) -> Any:
     """ID... or --where, and how to go about it."""
     for option in (
-        click.option("--rate", type=_rate, metavar="N", help="With --where: at most so many per second, or 100/m."),
         click.option("--limit", type=click.IntRange(1), metavar="N", help="With --where: at most so many."),
         click.option("-y", "--yes", is_flag=True, help="With --where: do not ask."),
         click.option("--dry-run", is_flag=True, help="With --where: only show what matches."),
@@ -56,6 +51,8 @@ def _tasks(command: Any) -> Any:
 @_tasks
 @click.option("--args", "args_text", metavar="JSON", help="Repaired args, in place of the old ones.")
 @click.option("--step", help="Go on at another step of its kind.")
+@click.option("--force", is_flag=True, help="With --step: also a step that nobody knows.")
+@click.option("--rate", type=_rate, metavar="N", help="With --where: due one after another, N per second, or 100/m.")
 @click.option("--expected-attempt", type=int, metavar="N", help="Refuse if it is at another attempt by now.")
 @common_options
 @pass_setup
@@ -65,6 +62,7 @@ def retry(
     ids: Sequence[str],
     args_text: str | None,
     step: str | None,
+    force: bool,
     expected_attempt: int | None,
     why: str | None,
     where: str | None,
@@ -73,7 +71,8 @@ def retry(
     """Resume parked tasks where they stand, with a fresh budget.
 
     A task that is not parked but waits for its next attempt is due at once. An ID may be shortened to its first 8 or
-    more characters. With --where, only parked tasks are meant unless the filter says a state.
+    more characters. With --where, only parked tasks are meant unless the filter says a state. With --rate, all are
+    retried now, and become due one after another, so that a service that has just come back is spared.
 
     \b
     Example:
@@ -84,15 +83,21 @@ def retry(
     """
     from holdfast._model.names import check_step
 
+    if force and step is None:
+        raise click.UsageError("--force is for --step.")
     if where is not None and (args_text is not None or expected_attempt is not None):
         raise click.UsageError("--args and --expected-attempt are for one task: give its ID in place of --where.")
+    if where is not None:
+        _do_many(setup, "retry", ids, where, {"step": step, "force": force, "why": why}, way)
+        return
     bag = {
         "args": None if args_text is None else json_object(args_text, "--args"),
         "step": None if step is None else check_step(step),
+        "strict": True if step is not None and not force else None,
         "why": why,
         "expected_attempt": expected_attempt,
     }
-    _do(setup, "retry", ids, where, bag, way)
+    _do(setup, "retry", ids, bag, way)
 
 
 @click.command(cls=FilterCommand)
@@ -110,7 +115,10 @@ def cancel(setup: Setup, /, ids: Sequence[str], where: str | None, why: str | No
       holdfast cancel 01890a5d-ac96-774b-bcce-b302099a8057 --why "ordered twice"
       holdfast cancel --where 'kind:newsletter state:scheduled' --why "wrong date"
     """
-    _do(setup, "cancel", ids, where, {"why": why}, way)
+    if where is not None:
+        _do_many(setup, "cancel", ids, where, {"why": why}, way)
+    else:
+        _do(setup, "cancel", ids, {"why": why}, way)
 
 
 @click.command(cls=FilterCommand)
@@ -127,33 +135,37 @@ def discard(setup: Setup, /, ids: Sequence[str], where: str | None, why: str | N
       holdfast discard 01890a5d-ac96-774b-bcce-b302099a8057 --why "obsolete"
       holdfast discard --where 'kind:greeter before:30d' --dry-run
     """
-    _do(setup, "discard", ids, where, {"why": why}, way)
+    if where is not None:
+        _do_many(setup, "discard", ids, where, {"why": why}, way)
+    else:
+        _do(setup, "discard", ids, {"why": why}, way)
 
 
-def _do(
-    setup: Setup, verb: Verb, ids: Sequence[str], where: str | None, bag: dict[str, Any], way: dict[str, Any]
-) -> None:
+def _do(setup: Setup, verb: "Verb", ids: Sequence[str], bag: dict[str, Any], way: dict[str, Any]) -> None:
     from holdfast import insights
 
-    if where is not None and ids:
+    if not ids:
+        raise click.UsageError("give the ID of a task, or --where FILTER.")
+    for option, given in way.items():
+        if given and option != "yes":
+            raise click.UsageError(f"--{option.replace('_', '-')} is for --where.")
+    _each(setup, verb, ids, insights.options_bag(by=me(), **bag))
+
+
+def _do_many(
+    setup: Setup, verb: "Verb", ids: Sequence[str], where: str, bag: dict[str, Any], way: dict[str, Any]
+) -> None:
+    from holdfast._sql.repair import Repair
+
+    if ids:
         raise click.UsageError(
             f"give ids or --where, not both. A filter of several terms needs quotes: --where '{where} …'."
         )
-    if where is None:
-        if not ids:
-            raise click.UsageError("give the ID of a task, or --where FILTER.")
-        for option, given in way.items():
-            if given and option != "yes":
-                raise click.UsageError(f"--{option.replace('_', '-')} is for --where.")
-        _each(setup, verb, ids, insights.options_bag(by=me(), **bag))
-        return
-    chosen = filter_of([where])
-    if not chosen:
-        raise click.UsageError(f"an empty filter means every task. {_SAY_STATE[verb]}")
-    act_on_matching(setup, Bulk(verb, chosen, insights.options_bag(by=me(), **bag), **way))
+    yes = way.pop("yes")
+    act_on_matching(setup, Repair.of(verb, filter_of([where]), by=me(), **bag, **way), yes=yes)
 
 
-def _each(setup: Setup, verb: Verb, ids: Sequence[str], options: bytes) -> None:
+def _each(setup: Setup, verb: "Verb", ids: Sequence[str], options: bytes) -> None:
     """Does something to each task. What cannot be done is told, and the rest is done all the same."""
     from holdfast.cli.ids import find_id
 
@@ -178,7 +190,7 @@ def _each(setup: Setup, verb: Verb, ids: Sequence[str], options: bytes) -> None:
         raise click.exceptions.Exit(failed.code)
 
 
-def _query(queries: "Queries", verb: Verb, id: "UUID", options: bytes) -> "Query[str]":
+def _query(queries: "Queries", verb: "Verb", id: "UUID", options: bytes) -> "Query[str]":
     match verb:
         case "retry":
             return queries.retry(id, options)

@@ -10,5 +10,7 @@ DROP FUNCTION holdfast.stop_workers(uuid);
 DROP FUNCTION holdfast.discard(uuid, jsonb);
 DROP FUNCTION holdfast.cancel(uuid, jsonb);
 DROP FUNCTION holdfast.retry(uuid, jsonb);
+DROP FUNCTION holdfast.check_known(text, text, boolean);
+DROP FUNCTION holdfast.known_steps(text);
 DROP FUNCTION holdfast.archive_task(holdfast.task, text, text);
 DROP FUNCTION holdfast.lock_task(uuid, text, text[]);
