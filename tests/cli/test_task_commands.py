@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from holdfast.cli import main
 
 from .conftest import Cli
-from .planted import park, rows
+from .planted import park, plant_kind, rows
 
 NO_TASK = "01890a5d-ac96-774b-bcce-b302099a8057"
 
@@ -88,6 +88,7 @@ def test_what_is_not_there_is_exit_code_3(cli: Cli) -> None:
 
 def test_retry_repairs_and_keeps_who_and_why(cli: Cli) -> None:
     """T12."""
+    plant_kind(cli)
     id = cli.enqueue("greeter.ReadName", "filename=old")
     park(cli, id)
     assert "it is at attempt 6, not 5" in cli("retry", id, "--expected-attempt", "5", code=1).stderr

@@ -191,6 +191,26 @@ $$;
 
 COMMENT ON FUNCTION holdfast.check_given_id(given uuid, task_queue text) IS 'Internal: refuses an id that a finished task has, or one of another queue.';
 
+CREATE FUNCTION holdfast.check_known(kind text, step text, strict boolean) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    known text[] := "holdfast".known_steps(kind);
+    said text := format('holdfast: nobody knows the step %s.%s', kind, left(step, 200));
+    hint text := CASE WHEN known = '{}' THEN format('No worker has declared the kind %s so far.', kind)
+                      ELSE format('The steps of %s are: %s.', kind, array_to_string(known, ', ')) END;
+BEGIN
+    IF step = ANY (known) THEN
+        RETURN;
+    ELSIF strict THEN
+        RAISE EXCEPTION '%', said USING ERRCODE = 'HF409', HINT = hint || ' With force, the task waits there until a worker knows it.';
+    END IF;
+    RAISE NOTICE '%', said USING HINT = hint || ' The task waits there until a worker knows it.';
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.check_known(kind text, step text, strict boolean) IS 'Internal: tells, or if strict refuses, a step that nobody knows.';
+
 CREATE FUNCTION holdfast.check_options(options jsonb, known text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -881,6 +901,18 @@ CREATE FUNCTION holdfast.is_live(w holdfast.worker) RETURNS boolean
 
 COMMENT ON FUNCTION holdfast.is_live(w holdfast.worker) IS 'Whether a worker has reported within the last minute and not stopped: select * from "holdfast".worker w where "holdfast".is_live(w).';
 
+CREATE FUNCTION holdfast.known_steps(kind text) RETURNS text[]
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT coalesce(array_agg(s.step ORDER BY s.step), '{}')
+    FROM (SELECT jsonb_object_keys(k.graph) FROM "holdfast".kind k WHERE k.name = known_steps.kind OR known_steps.kind = ANY (k.was)
+          UNION
+          SELECT split_part(n.name, '.', 2) FROM "holdfast".worker w, unnest(w.steps) AS n(name)
+          WHERE "holdfast".is_live(w) AND split_part(n.name, '.', 1) = known_steps.kind) AS s(step)
+$$;
+
+COMMENT ON FUNCTION holdfast.known_steps(kind text) IS 'Internal: the steps of a kind that were declared, or that a live worker knows.';
+
 CREATE FUNCTION holdfast.lock_task(id uuid, verb text, states text[]) RETURNS holdfast.task
     LANGUAGE plpgsql
     AS $$
@@ -1185,8 +1217,9 @@ CREATE FUNCTION holdfast.retry(id uuid, options jsonb DEFAULT '{}'::jsonb) RETUR
     AS $$
 DECLARE
     t "holdfast".task;
+    due timestamptz := greatest((options ->> 'at')::timestamptz, "holdfast".now());
 BEGIN
-    PERFORM "holdfast".check_options(options, ARRAY['args', 'step', 'by', 'why', 'expected_attempt']);
+    PERFORM "holdfast".check_options(options, ARRAY['args', 'step', 'at', 'by', 'why', 'expected_attempt', 'strict']);
     t := "holdfast".lock_task(id, 'retry', ARRAY['parked', 'ready']);
     IF t.attempt <> (options ->> 'expected_attempt')::integer THEN
         RAISE EXCEPTION 'holdfast: task % was changed: it is at attempt %, not %', id, t.attempt, options ->> 'expected_attempt'
@@ -1196,11 +1229,14 @@ BEGIN
         RAISE EXCEPTION 'holdfast: cannot retry task %: it is expired', id
             USING ERRCODE = 'HF409', HINT = 'It was not started before its deadline; enqueue a new one.';
     END IF;
+    IF options ->> 'step' <> t.step THEN
+        PERFORM "holdfast".check_known(t.kind, (options ->> 'step')::"holdfast".step_name, coalesce((options ->> 'strict')::boolean, false));
+    END IF;
     IF options ? 'args' THEN
         PERFORM "holdfast".check_args(options -> 'args', coalesce(options ->> 'step', t.step));
     END IF;
     UPDATE "holdfast".task u
-    SET state = 'ready', run_at = "holdfast".now(), errors = 0, crashes = 0, error = NULL,
+    SET state = 'ready', run_at = due, errors = 0, crashes = 0, error = NULL,
         args = coalesce(options -> 'args', u.args),
         -- Another step is another visit.
         moves = u.moves + (coalesce(options ->> 'step', u.step) <> u.step)::integer,
@@ -1209,13 +1245,14 @@ BEGIN
     INSERT INTO "holdfast".change (task_id, action, by, why, old, new)
     VALUES (id, 'retry', coalesce(options ->> 'by', session_user), options ->> 'why',
             jsonb_build_object('state', t.state, 'step', t.step, 'args', t.args, 'attempt', t.attempt, 'error', t.error - 'traceback'),
-            jsonb_strip_nulls(jsonb_build_object('step', options -> 'step', 'args', options -> 'args')));
+            jsonb_strip_nulls(jsonb_build_object('step', options -> 'step', 'args', options -> 'args',
+                                                 'run_at', CASE WHEN due > "holdfast".now() THEN due END)));
     PERFORM pg_notify("holdfast".channel(), 'queue ' || t.queue);
     RETURN 'ready';
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.retry(id uuid, options jsonb) IS 'Resumes a parked task at its step with a fresh budget. Options: args and step (repair), by, why, expected_attempt (refuse if somebody was faster).';
+COMMENT ON FUNCTION holdfast.retry(id uuid, options jsonb) IS 'Resumes a parked task at its step with a fresh budget. Options: args and step (repair), at (not before then), by, why, expected_attempt (refuse if somebody was faster), strict (refuse a step that nobody knows, in place of a notice).';
 
 CREATE FUNCTION holdfast.set_default(options jsonb) RETURNS jsonb
     LANGUAGE plpgsql
