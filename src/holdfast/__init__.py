@@ -14,6 +14,7 @@ if _typing.TYPE_CHECKING:
     from holdfast._model.reference import Failure, Progress, Ref, TaskInfo
     from holdfast._model.retry import Retry
     from holdfast._model.tasks import Tasks
+    from holdfast._model.timing import Cron, Every
     from holdfast._sql.repair import ManyOptions, RetryManyOptions, Tally
     from holdfast.app import App
     from holdfast.errors import (
@@ -32,6 +33,7 @@ if _typing.TYPE_CHECKING:
         NoDatabase,
         NoResult,
         ResultTimeout,
+        ScheduleError,
         SchemaError,
         TaskCancelled,
         TaskDiscarded,
@@ -40,6 +42,7 @@ if _typing.TYPE_CHECKING:
         TaskParked,
         WrongState,
     )
+    from holdfast.schedules import OccurrenceInfo, ScheduleInfo, Schedules
     from holdfast.sync import SyncApp, SyncRef
 
 __all__ = [
@@ -48,6 +51,7 @@ __all__ = [
     "Cancel",
     "ConfigError",
     "Context",
+    "Cron",
     "DatabaseUnreachable",
     "DeclarationError",
     "DecodeError",
@@ -58,6 +62,7 @@ __all__ = [
     "EnqueueOptions",
     "EnqueueRefused",
     "Entry",
+    "Every",
     "Fail",
     "Failure",
     "FilterError",
@@ -72,11 +77,15 @@ __all__ = [
     "ManyOptions",
     "NoDatabase",
     "NoResult",
+    "OccurrenceInfo",
     "Progress",
     "Ref",
     "ResultTimeout",
     "Retry",
     "RetryManyOptions",
+    "ScheduleError",
+    "ScheduleInfo",
+    "Schedules",
     "SchemaError",
     "Snooze",
     "StepOptions",
@@ -108,7 +117,9 @@ _HOMES = {
     "_model.retry": "Retry",
     "_model.tasks": "Tasks",
     "_sql.repair": "ManyOptions RetryManyOptions Tally",
+    "_model.timing": "Cron Every",
     "app": "App",
+    "schedules": "OccurrenceInfo ScheduleInfo Schedules",
     "sync": "SyncApp SyncRef",
 }
 

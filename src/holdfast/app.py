@@ -38,6 +38,7 @@ from holdfast._sql.queries import Queries, queries
 from holdfast._sql.query import Query
 from holdfast._sql.repair import ManyOptions, Repair, RetryManyOptions, Tally, many
 from holdfast.errors import DatabaseUnreachable, DeclarationError, WrongState
+from holdfast.schedules import Schedules
 from holdfast.sync import SyncApp
 
 log = logging.getLogger("holdfast.worker")
@@ -140,6 +141,11 @@ class App(Tasks):
         if self._sync is None:
             self._sync = SyncApp(self._queries, lambda: self.database, lambda: self.durable)
         return self._sync
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the database, at run time; `app.schedule(…)` declares one in the code."""
+        return Schedules(self)
 
     def load(self) -> Self:
         """Imports `modules=`, so that everything is declared. Workers and the command line do this."""
@@ -441,6 +447,11 @@ class App(Tasks):
 
     async def _run(self, query: Query[T]) -> T:
         return await self._pool.run(query)
+
+    async def _together(self, plan: plans.Plan[T], wake: Callable[[T], set[str]]) -> T:
+        """Follows a plan in one transaction and wakes workers of the queues that it names."""
+        notify = self._queries.notify_if_idle
+        return await self._pool.together(plan, lambda answer: [*map(notify, sorted(wake(answer)))], durable=True)
 
     def _ref(self, request: Request, answer: plans.Enqueued) -> Ref[Any]:
         return Ref(

@@ -3,6 +3,7 @@
     HoldfastError
     ├── ConfigError             a setting is wrong or missing
     │   ├── NoDatabase          no database was named; the message lists the ways to name one
+    │   ├── ScheduleError       a schedule, a cron line or a time zone is wrong, or there is no such schedule
     │   ├── FilterError         a filter such as "state:parked since:1h" is not understood
     │   └── InvalidDuration     "90s", "1h30m", a number of seconds or a timedelta was expected (also a ValueError)
     ├── DeclarationError        a task, kind, step or resource is declared wrongly (raised at import)
@@ -38,6 +39,10 @@ class ConfigError(HoldfastError):
 
 class NoDatabase(ConfigError):
     """No database was named."""
+
+
+class ScheduleError(ConfigError):
+    """A schedule, a cron line or a time zone is wrong, or there is no such schedule."""
 
 
 class FilterError(ConfigError):

@@ -11,7 +11,20 @@ from pgbouncer import Way
 
 from .support import NOW, Db
 
-TABLES = ("task", "key", "archive", "attempt", "worker", "kind", "queue", "change", "setting", "partition")
+TABLES = (
+    "task",
+    "key",
+    "archive",
+    "attempt",
+    "worker",
+    "kind",
+    "queue",
+    "change",
+    "setting",
+    "partition",
+    "schedule",
+    "occurrence",
+)
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ NOW = datetime(2031, 5, 20, 12, 0, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
 BEGINNING = datetime(1000, 1, 1, tzinfo=UTC)
 KNOWN = ["greeter.ReadName", "greeter.SayHello"]
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which a wait in a test is given up."""
 
 BOOM = {"type": "ValueError", "message": "boom", "traceback": "…", "causes": [{"type": "OSError", "message": "disk"}]}

@@ -39,6 +39,7 @@ from holdfast.errors import (
     DatabaseUnreachable,
     EnqueueRefused,
     HoldfastError,
+    ScheduleError,
     SchemaError,
     TaskNotFound,
     WrongState,
@@ -351,6 +352,8 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
             return TaskNotFound(text + hint)
         case "HF409":
             return WrongState(text + hint)
+        case "HF454" | "HF459":
+            return ScheduleError(text + hint)
         case state if state in _NO_SCHEMA:
             return SchemaError(
                 f"schema {schema!r} is missing in this database, or older than the code ({text}). "
@@ -441,7 +444,7 @@ class Link:
                 raise
 
     async def follow(self, plan: Plan[T], *, lock_timeout: str) -> T:
-        """Follows a plan in one transaction; an enqueue that is refused takes everything back."""
+        """Follows a plan in one transaction; what the plan refuses takes everything back."""
         async with self._lock:
             try:
                 async with asyncio.timeout(self._timeout):
@@ -452,13 +455,13 @@ class Link:
                         await run(connection, self._same_server())
                     try:
                         answer = await drive(plan, partial(run, connection))
-                    except EnqueueRefused:
+                    except HoldfastError:
                         await connection.execute("ROLLBACK")
                         raise
                     await connection.execute("COMMIT")
                     return answer
             except BaseException as error:
-                if not isinstance(error, EnqueueRefused):
+                if not isinstance(error, HoldfastError):
                     await self._after(error)
                 raise
 
@@ -473,6 +476,21 @@ class Link:
                     connection = await self._open()
                 async with asyncio.timeout(within):
                     return await run(connection, query)
+            except BaseException as error:
+                await self._after(error)
+                raise
+
+    async def read_only(self, text: str, limit: float) -> list[Any]:
+        """The first column of a query that users wrote: it can change nothing, nor take longer than `limit` seconds."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    connection = await self._open()
+                    async with connection.transaction():
+                        await connection.execute("SET TRANSACTION READ ONLY")
+                        await connection.execute(f"SET LOCAL statement_timeout = '{limit:g}s'".encode())
+                        cursor = await connection.execute(text.encode())
+                        return [row[0] for row in await cursor.fetchall()]
             except BaseException as error:
                 await self._after(error)
                 raise

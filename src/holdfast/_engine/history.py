@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date
 
 from holdfast._db.connection import Link, gave_way
-from holdfast._sql import history
+from holdfast._sql import history, schedules
 from holdfast._sql.queries import Queries
 
 log = logging.getLogger("holdfast.worker")
@@ -98,6 +98,12 @@ async def sweep_keys(link: Link, queries: Queries) -> Done:
     """Keys that hold no longer."""
     count = await link.run(queries.sweep_keys(ROWS))
     return Done([f"swept {count:,} keys that hold no longer"] if count else [], more=count >= ROWS)
+
+
+async def forget_occurrences(link: Link, queries: Queries) -> Done:
+    """Occurrences of schedules whose tasks are no longer in the history."""
+    count = await link.run(schedules.sweep(queries, ROWS))
+    return Done([f"forgot {count:,} old occurrences"] if count else [], more=count >= ROWS)
 
 
 def in_bytes(size: float) -> str:

@@ -17,6 +17,7 @@ from holdfast._engine.history import (
     Done,
     drop_old_days,
     forget_changes,
+    forget_occurrences,
     forget_workers,
     make_partitions,
     sweep_keys,
@@ -40,6 +41,7 @@ CHORES: dict[str, Chore] = {
     "forgetting stopped workers": forget_workers,
     "forgetting old changes": forget_changes,
     "sweeping progress left behind": sweep_progress,
+    "forgetting old occurrences": forget_occurrences,
 }
 """All chores, in their order, by what they do."""
 

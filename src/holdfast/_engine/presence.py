@@ -53,6 +53,7 @@ class Presence:
         self._version = version
         self._stop = stop
         self._identity: UUID | None = None
+        self.schema_version = 0
         self.name = settings.name or f"{socket.gethostname()}:{os.getpid()}"
 
     async def first_contact(self, stop: asyncio.Event) -> None:
@@ -61,7 +62,8 @@ class Presence:
         tell_at = FIRST_CONTACT
         while not stop.is_set():
             try:
-                check_version(await self._link.run(self._queries.schema_version()), self._queries.schema)
+                self.schema_version = await self._link.run(self._queries.schema_version())
+                check_version(self.schema_version, self._queries.schema)
                 await self._check_direct()
                 await self._link.run(self._queries.ensure_partitions())
                 for name in self._tasks._kinds:
@@ -108,6 +110,7 @@ class Presence:
                 steps=self._known.steps,
                 only=list(self._settings.only),
                 slots=self._settings.concurrency,
+                schedules=sorted(self._tasks._schedules) if self._settings.schedules else [],
             )
         )
         self._identity = worker_id

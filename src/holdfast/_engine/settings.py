@@ -36,6 +36,8 @@ class WorkerOptions(TypedDict, total=False):
     """How long finished tasks and their attempts are kept, unless the database has been told: 7 days."""
     name: str
     """A label for people; host and process id unless given."""
+    schedules: bool
+    """Whether it looks after schedules: yes, unless another worker shall."""
     blocked: Duration
     """How long an `async def` step may block the event loop before a warning: 10 s."""
 
@@ -56,6 +58,7 @@ class WorkerSettings:
     retention: float | None = None
     name: str = ""
     blocked: float = 10.0
+    schedules: bool = True
 
     @classmethod
     def of(cls, **given: Unpack[WorkerOptions]) -> "WorkerSettings":
@@ -95,6 +98,7 @@ class WorkerSettings:
             retention=kept,
             name=given.get("name", ""),
             blocked=seconds(given.get("blocked", 10), "blocked"),
+            schedules=given.get("schedules", True),
             **times,
         )
 

@@ -31,6 +31,7 @@ from holdfast._engine.presence import Presence
 from holdfast._engine.progress import ProgressLog
 from holdfast._engine.reap import Reaper
 from holdfast._engine.resources import Resources
+from holdfast._engine.scheduler import SINCE, Scheduler
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Settler
 from holdfast._engine.telling import is_heard, tell_error, tell_recorded
@@ -83,7 +84,7 @@ class Worker:
         def link(name: str) -> Link:
             return Link(url, self._queries, f"holdfast {name}")
 
-        self._links = {name: link(name) for name in ("claim", "settle", "reap", "maintain")}
+        self._links = {name: link(name) for name in ("claim", "settle", "reap", "maintain", "schedule")}
         if direct_url is not None:
             self._links["direct"] = Link(direct_url, self._queries, "holdfast check")
         known = Known.of(tasks, settings.only)
@@ -136,6 +137,9 @@ class Worker:
             retention=settings.retention,
             by=self.presence.name,
         )
+        self.scheduler = Scheduler(
+            self._links["schedule"], self._queries, list(tasks._schedules.values()), enqueued=self._on_planned
+        )
         self.hooks = Hooks(tasks)
         self.progress = ProgressLog(self._queries, self.roster)
         self.news = News(self._links["reap"], self._queries)
@@ -174,6 +178,8 @@ class Worker:
             await self.presence.first_contact(self._stop)
             if self._stop.is_set():
                 return
+            if self._plans:
+                await self.scheduler.declare()
             self.beat.start()
             claiming = asyncio.create_task(self.claimer.run(), name="holdfast claim")
             loops = [
@@ -184,6 +190,8 @@ class Worker:
                 asyncio.create_task(self.listener.run(), name="holdfast listen"),
                 asyncio.create_task(self._tick(), name="holdfast tick"),
             ]
+            if self._plans:
+                loops.append(asyncio.create_task(self.scheduler.run(), name="holdfast schedule"))
             if until_idle:
                 loops.append(asyncio.create_task(self._stop_when_idle(), name="holdfast idle"))
             self.started.set()
@@ -273,7 +281,8 @@ class Worker:
 
     async def _stop_when_idle(self) -> None:
         while True:
-            if self.claimer.empty and not self.roster.held and not self.settler.waiting:
+            planned = self.scheduler.resting or not self._plans
+            if planned and self.claimer.empty and not self.roster.held and not self.settler.waiting:
                 due = [
                     await self._links["reap"].run(self._queries.due(q, self._known.steps))
                     for q in self._settings.queues
@@ -457,10 +466,20 @@ class Worker:
             # Something may be due sooner than we meant to look.
             self.claimer.wake()
 
+    @property
+    def _plans(self) -> bool:
+        """Whether it looks after schedules; the tables may be those of a version before."""
+        return self._settings.schedules and self.presence.schema_version >= SINCE
+
     def _on_enqueued(self, queue: str) -> None:
         """A step enqueued something that may be for us."""
         if queue in self._settings.queues:
             self.claimer.wake()
+
+    async def _on_planned(self, queue: str) -> None:
+        """The scheduler enqueued something."""
+        self._on_enqueued(queue)
+        await self._links["schedule"].run(self._queries.notify_if_idle(queue))
 
     # --- what others say
 
@@ -513,6 +532,8 @@ class Worker:
             self.news.hear(rest)
         elif word == "pause":
             self.claimer.look_anew()
+        elif word == "schedule":
+            self.scheduler.wake()
         elif word == "stop":
             self._looking = asyncio.get_running_loop().create_task(self._look_whether_to_stop())
 

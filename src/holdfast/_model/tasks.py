@@ -4,15 +4,17 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeAlias, get_args, overload
 
 from typing_extensions import TypeVar, Unpack
 
 from holdfast._model import hints
-from holdfast._model.call import Enqueuer, step_of_class
+from holdfast._model.call import Call, Enqueuer, StepValue, step_of_class
 from holdfast._model.check import check_executor, check_function, check_storable
 from holdfast._model.context import Context
+from holdfast._model.duration import Duration
 from holdfast._model.function import (
     AsyncContextFunction,
     AsyncFunction,
@@ -24,8 +26,9 @@ from holdfast._model.function import (
 )
 from holdfast._model.kind import Kind, rows_of
 from holdfast._model.names import check_kind
-from holdfast._model.options import KindOptions, check_known, old_names, settings
+from holdfast._model.options import EnqueueOptions, KindOptions, check_known, old_names, settings
 from holdfast._model.reference import Failure
+from holdfast._model.schedule import CatchUp, Overlap, Schedule, Scopes, When, declare
 from holdfast._model.step import MAIN, FunctionStep, Step, result_type_of
 from holdfast.errors import ConfigError, DeclarationError, EnqueueRefused
 
@@ -76,6 +79,7 @@ class Tasks:
         self._resources: list[Resource] = []
         self._middleware: list[Middleware] = []
         self._failure_hooks: list[Callable[[Failure], Awaitable[None] | None]] = []
+        self._schedules: dict[str, Schedule] = {}
         self._included_by: list[Tasks] = []
 
     @overload
@@ -145,6 +149,47 @@ class Tasks:
             each._failure_hooks.append(f)
         return f
 
+    def schedule(
+        self,
+        name: str,
+        when: When,
+        what: Call[Any] | StepValue,
+        /,
+        *,
+        scopes: Scopes = None,
+        catch_up: CatchUp = "latest",
+        catch_up_window: Duration = "1d",
+        catch_up_limit: int = 100,
+        overlap: Overlap = "allow",
+        start_delay: Duration = 0,
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        version: int = 0,
+        **options: Unpack[EnqueueOptions],
+    ) -> None:
+        """Declare that `what` recurs at the instants of `when`: each is enqueued once, whatever number of workers run.
+
+        `scopes` multiply it: a list, a function, or a query, asked anew each time. `catch_up` says what becomes of
+        plan times that nobody was there for: none of them (`skip`), the `latest`, or `all` within `catch_up_window`,
+        at most `catch_up_limit` at once. `overlap` says what happens while the one before is unfinished. Tasks are due
+        `start_delay` after the plan time, spread over `jitter`. The other options are those of an enqueue.
+        """
+        given = {
+            "scopes": scopes,
+            "catch_up": catch_up,
+            "catch_up_window": catch_up_window,
+            "catch_up_limit": catch_up_limit,
+            "overlap": overlap,
+            "start_delay": start_delay,
+            "jitter": jitter,
+            "start": start,
+            "end": end,
+            "version": version,
+            **options,
+        }
+        self._add_schedule(declare(name, when, what, given))
+
     # --- for App and engine
 
     def _step_of(self, value: object) -> Step | None:
@@ -167,6 +212,8 @@ class Tasks:
             _add_new(each._resources, other._resources)
             _add_new(each._middleware, other._middleware)
             _add_new(each._failure_hooks, other._failure_hooks)
+        for schedule in other._schedules.values():
+            self._add_schedule(schedule)
         other._included_by.append(self)
 
     def _app(self) -> Enqueuer:
@@ -206,6 +253,13 @@ class Tasks:
         self._add_kind(name, made)
         self._add_steps(rows_of(step, was, {}))
         return made
+
+    def _add_schedule(self, schedule: Schedule) -> None:
+        for each in self._and_includers():
+            if each._schedules.get(schedule.name, schedule) is not schedule:
+                raise DeclarationError(f"there are two schedules named {schedule.name!r}: rename one")
+        for each in self._and_includers():
+            each._schedules[schedule.name] = schedule
 
     def _add_kind(self, name: str, kind: Kind[Any] | Function[Any, Any]) -> None:
         for each in self._and_includers():

@@ -393,6 +393,7 @@ class Queries:
         slots: int,
         limits: Mapping[str, int] = MappingProxyType({}),
         only: Sequence[str] = (),
+        schedules: Sequence[str] = (),
     ) -> Query[None]:
         return self._query(
             "register",
@@ -407,6 +408,7 @@ class Queries:
             slots=slots,
             limits=json.dumps(dict(limits)),
             only=list(only),
+            schedules=list(schedules),
         )
 
     def seen(self, worker: UUID, stuck: int) -> Query[bool | None]:

@@ -154,7 +154,7 @@ CREATE FUNCTION holdfast.channel() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT 'holdfast'::text $$;
 
-COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME" (a task of it may be due), "cancel ID", "stop", "pause" (a queue or a kind was paused or resumed), "wait ID …" (somebody waits for the ends of these tasks), "ended ID …" (they have ended, or are parked), "failed" (a task was parked).';
+COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME" (a task of it may be due), "cancel ID", "stop", "pause" (a queue or a kind was paused or resumed), "schedule" (one was made, changed or resumed), "wait ID …" (somebody waits for the ends of these tasks), "ended ID …" (they have ended, or are parked), "failed" (a task was parked).';
 
 CREATE FUNCTION holdfast.check_args(args jsonb, step text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -172,6 +172,37 @@ END
 $$;
 
 COMMENT ON FUNCTION holdfast.check_args(args jsonb, step text) IS 'Internal: refuses args that are no object or too large.';
+
+CREATE FUNCTION holdfast.check_definition(name text, definition jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $_$
+BEGIN
+    IF name IS NULL OR name !~ '^[a-z0-9_][a-z0-9_.-]{0,62}$' THEN
+        RAISE EXCEPTION 'holdfast: % is not the name of a schedule', quote_nullable(left(name, 200))
+            USING ERRCODE = '22023', HINT = 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
+    END IF;
+    IF jsonb_typeof(definition -> 'timing') IS DISTINCT FROM 'object'
+       OR NOT definition -> 'timing' ?| ARRAY['cron', 'every', 'times'] THEN
+        RAISE EXCEPTION 'holdfast: schedule % needs a timing', name USING ERRCODE = '22023',
+            HINT = 'Such as {"cron": "0 3 * * *", "tz": "Europe/Berlin"}, {"every": "15m"} or {"times": ["2027-01-01T00:00:00Z"]}.';
+    END IF;
+    IF coalesce(definition ->> 'step', '') !~ '^[a-z][a-z0-9_-]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$' THEN
+        RAISE EXCEPTION 'holdfast: schedule % needs the name of a step', name USING ERRCODE = '22023',
+            HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
+    END IF;
+    PERFORM "holdfast".check_args(definition -> 'args', definition ->> 'step');
+    IF jsonb_typeof(definition -> 'scopes') NOT IN ('array', 'null') OR jsonb_typeof(definition -> 'options') <> 'object' THEN
+        RAISE EXCEPTION 'holdfast: schedule %: scopes must be an array of strings, options an object', name USING ERRCODE = '22023',
+            HINT = 'Scopes that come from a function or a query are declared in the code.';
+    END IF;
+    IF definition ->> 'catch_up' NOT IN ('skip', 'latest', 'all') OR definition ->> 'overlap' NOT IN ('allow', 'skip', 'queue') THEN
+        RAISE EXCEPTION 'holdfast: schedule %: catch_up is skip, latest or all; overlap is allow, skip or queue', name
+            USING ERRCODE = '22023';
+    END IF;
+END
+$_$;
+
+COMMENT ON FUNCTION holdfast.check_definition(name text, definition jsonb) IS 'Internal: refuses a definition that no worker could follow.';
 
 CREATE FUNCTION holdfast.check_given_id(given uuid, task_queue text) RETURNS void
     LANGUAGE plpgsql
@@ -233,6 +264,27 @@ END
 $$;
 
 COMMENT ON FUNCTION holdfast.check_options(options jsonb, known text[]) IS 'Internal: refuses options that are no object, have a name that is not known, or say by and why with other things than strings.';
+
+CREATE FUNCTION holdfast.delete_schedule(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    s "holdfast".schedule := "holdfast".lock_schedule(name);
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['by', 'why']);
+    IF s.declared IS NOT NULL
+       AND EXISTS (SELECT FROM "holdfast".worker w WHERE "holdfast".is_live(w) AND delete_schedule.name = ANY (w.schedules)) THEN
+        RAISE EXCEPTION 'holdfast: schedule % is declared in the code of a live worker and would come back', name USING ERRCODE = 'HF459',
+            HINT = 'Remove it there, or pause it.';
+    END IF;
+    DELETE FROM "holdfast".schedule d WHERE d.name = s.name;
+    INSERT INTO "holdfast".change (action, by, why, old, new)
+    VALUES ('delete', coalesce(options ->> 'by', session_user), options ->> 'why', s.definition, jsonb_build_object('schedule', name));
+    RETURN 'deleted';
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.delete_schedule(name text, options jsonb) IS 'Deletes a schedule; its occurrences and tasks stay. One that a live worker''s code declares is refused: pause it. Options: by, why.';
 
 CREATE FUNCTION holdfast.discard(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
     LANGUAGE plpgsql
@@ -672,6 +724,55 @@ $$;
 
 COMMENT ON FUNCTION holdfast.explain_running(t holdfast.task) IS 'Internal: who is executing a task.';
 
+CREATE FUNCTION holdfast.fire_schedule(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    s "holdfast".schedule := "holdfast".lock_schedule(name);
+    planned timestamptz := coalesce((options ->> 'plan_time')::timestamptz, "holdfast".now());
+    its_scope text;
+    t "holdfast".task;
+    fired uuid;
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['plan_time', 'scope', 'by', 'why']);
+    FOR its_scope IN
+        SELECT options ->> 'scope' WHERE options ->> 'scope' IS NOT NULL
+        UNION ALL
+        SELECT c.scope FROM "holdfast".schedule_scope c WHERE c.schedule = s.name AND options ->> 'scope' IS NULL
+        UNION ALL
+        SELECT '' WHERE options ->> 'scope' IS NULL AND s.definition -> 'scopes' = 'null'
+              AND NOT EXISTS (SELECT FROM "holdfast".schedule_scope c WHERE c.schedule = s.name)
+    LOOP
+        t := "holdfast".new_task(s.definition ->> 'step', s.definition -> 'args', (s.definition -> 'options') || jsonb_build_object('headers',
+            coalesce(nullif(s.definition #> '{options,headers}', 'null'), '{}') || jsonb_strip_nulls(jsonb_build_object(
+                'holdfast-schedule', name, 'holdfast-scope', nullif(its_scope, ''),
+                'holdfast-plan-time', to_char(planned AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')))));
+        INSERT INTO "holdfast".occurrence AS o (schedule, scope, plan_time, due_at, task_id, queue, open)
+        VALUES (s.name, its_scope, planned, "holdfast".now(), t.id, t.queue, s.definition ->> 'overlap' <> 'allow')
+        ON CONFLICT ON CONSTRAINT occurrence_pkey DO UPDATE
+        SET due_at = excluded.due_at, task_id = excluded.task_id, queue = excluded.queue, open = excluded.open, skipped = NULL
+        WHERE o.skipped IS NOT NULL;
+        IF FOUND THEN
+            fired := "holdfast".insert_task(t, (s.definition #>> '{options,unique_for}')::interval, 'skip');
+            IF fired <> t.id THEN
+                UPDATE "holdfast".occurrence o SET task_id = fired
+                WHERE o.schedule = s.name AND o.scope = its_scope AND o.plan_time = planned;
+            END IF;
+        ELSE
+            SELECT o.task_id INTO fired FROM "holdfast".occurrence o
+            WHERE o.schedule = s.name AND o.scope = its_scope AND o.plan_time = planned;
+            RAISE NOTICE 'holdfast: % has fired for % before', name, planned;
+        END IF;
+        RETURN NEXT fired;
+    END LOOP;
+    INSERT INTO "holdfast".change (action, by, why, new)
+    VALUES ('fire', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('schedule', name, 'plan_time', planned, 'scope', options -> 'scope'));
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.fire_schedule(name text, options jsonb) IS 'Enqueues an occurrence now, for all scopes or one; answers the task ids. The same plan time never fires twice. Options: plan_time, scope, by, why.';
+
 CREATE FUNCTION holdfast.forgotten_attempts(id uuid, ended integer) RETURNS integer
     LANGUAGE sql STABLE
     AS $$ SELECT coalesce(min(l.attempt) - 1, ended) FROM "holdfast".attempt l WHERE l.task_id = id $$;
@@ -849,6 +950,7 @@ CREATE TABLE holdfast.worker (
     steps text[] NOT NULL,
     only_steps text[] DEFAULT '{}'::text[] NOT NULL,
     slots integer NOT NULL,
+    schedules text[] DEFAULT '{}'::text[] NOT NULL,
     idle boolean DEFAULT false NOT NULL,
     stuck integer DEFAULT 0 NOT NULL,
     started_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
@@ -881,6 +983,8 @@ COMMENT ON COLUMN holdfast.worker.only_steps IS 'The kinds and steps of its App 
 
 COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
 
+COMMENT ON COLUMN holdfast.worker.schedules IS 'The schedules that its code declares; it plans these, and those that no code declares.';
+
 COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
 
 COMMENT ON COLUMN holdfast.worker.stuck IS 'Slots held by threads that went on after their timeout or cancellation.';
@@ -912,6 +1016,70 @@ CREATE FUNCTION holdfast.known_steps(kind text) RETURNS text[]
 $$;
 
 COMMENT ON FUNCTION holdfast.known_steps(kind text) IS 'Internal: the steps of a kind that were declared, or that a live worker knows.';
+
+CREATE TABLE holdfast.schedule (
+    name holdfast.queue_name NOT NULL,
+    definition jsonb NOT NULL,
+    declared jsonb,
+    declared_version integer DEFAULT 0 NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    watermark timestamp with time zone DEFAULT holdfast.now() NOT NULL,
+    next_at timestamp with time zone DEFAULT holdfast.now(),
+    planned_at timestamp with time zone,
+    last_at timestamp with time zone,
+    paused_at timestamp with time zone,
+    paused_by text,
+    error text,
+    failures integer DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT holdfast.now() NOT NULL
+);
+
+COMMENT ON TABLE holdfast.schedule IS 'What recurs. The view schedules shows it in columns.';
+
+COMMENT ON COLUMN holdfast.schedule.name IS 'The name of the schedule.';
+
+COMMENT ON COLUMN holdfast.schedule.definition IS 'What holds: timing, step, args, options, scopes, catch_up, overlap and so on.';
+
+COMMENT ON COLUMN holdfast.schedule.declared IS 'What the code declared last; where the definition differs, a person changed it and it stays so. Null if no code declares it.';
+
+COMMENT ON COLUMN holdfast.schedule.declared_version IS 'The version= of that declaration; a lower one is passed over.';
+
+COMMENT ON COLUMN holdfast.schedule.version IS 'Raised by every change of the definition, so that a worker notices one.';
+
+COMMENT ON COLUMN holdfast.schedule.watermark IS 'Nothing planned up to here is ever enqueued: when it was made, changed or resumed.';
+
+COMMENT ON COLUMN holdfast.schedule.next_at IS 'When a worker looks at it next: its next plan time, or sooner. Null: it has ended.';
+
+COMMENT ON COLUMN holdfast.schedule.planned_at IS 'When a worker last planned it; scopes that appear later begin there.';
+
+COMMENT ON COLUMN holdfast.schedule.last_at IS 'The plan time of its last occurrence.';
+
+COMMENT ON COLUMN holdfast.schedule.paused_at IS 'Since when nothing of it is enqueued; null unless paused.';
+
+COMMENT ON COLUMN holdfast.schedule.paused_by IS 'Who paused it, and why.';
+
+COMMENT ON COLUMN holdfast.schedule.error IS 'Why it could not be planned the last time; null if it could.';
+
+COMMENT ON COLUMN holdfast.schedule.failures IS 'How often in a row it could not be planned.';
+
+COMMENT ON COLUMN holdfast.schedule.created_at IS 'When it was made.';
+
+CREATE FUNCTION holdfast.lock_schedule(name text) RETURNS holdfast.schedule
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    s "holdfast".schedule;
+BEGIN
+    SELECT * INTO s FROM "holdfast".schedule f WHERE f.name = lock_schedule.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'holdfast: there is no schedule %', quote_nullable(left(name, 200)) USING ERRCODE = 'HF454',
+            HINT = 'select name from "holdfast".schedules lists them.';
+    END IF;
+    RETURN s;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.lock_schedule(name text) IS 'Internal: the row of a schedule, locked, or a clear error.';
 
 CREATE FUNCTION holdfast.lock_task(id uuid, verb text, states text[]) RETURNS holdfast.task
     LANGUAGE plpgsql
@@ -1126,6 +1294,26 @@ $$;
 
 COMMENT ON FUNCTION holdfast.pause(name text, options jsonb) IS 'Pauses a queue or a kind: none of its tasks is claimed until "holdfast".resume(name); running steps finish. Options: what (queue or kind, if the name is both, or of a queue not used yet), by, why.';
 
+CREATE FUNCTION holdfast.pause_schedule(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    s "holdfast".schedule := "holdfast".lock_schedule(name);
+    who text := coalesce(options ->> 'by', session_user);
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['by', 'why']);
+    IF s.paused_at IS NULL THEN
+        UPDATE "holdfast".schedule u SET paused_at = "holdfast".now(), paused_by = concat_ws(': ', who, nullif(options ->> 'why', '')),
+            version = u.version + 1
+        WHERE u.name = s.name;
+        INSERT INTO "holdfast".change (action, by, why, new) VALUES ('pause', who, options ->> 'why', jsonb_build_object('schedule', name));
+    END IF;
+    RETURN 'paused';
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.pause_schedule(name text, options jsonb) IS 'Pauses a schedule: nothing of it is enqueued until "holdfast".resume_schedule(name). Options: by, why.';
+
 CREATE FUNCTION holdfast.read_retention(value jsonb) RETURNS interval
     LANGUAGE plpgsql STABLE
     AS $$
@@ -1202,6 +1390,29 @@ END
 $$;
 
 COMMENT ON FUNCTION holdfast.resume(name text, options jsonb) IS 'Lets the tasks of a paused queue or kind be claimed again. Options: what (queue or kind, if the name is both), by, why.';
+
+CREATE FUNCTION holdfast.resume_schedule(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    s "holdfast".schedule := "holdfast".lock_schedule(name);
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['by', 'why']);
+    IF s.paused_at IS NULL THEN
+        RETURN 'not paused';
+    END IF;
+    UPDATE "holdfast".schedule u
+    SET paused_at = NULL, paused_by = NULL, version = u.version + 1, watermark = "holdfast".now(), next_at = "holdfast".now()
+    WHERE u.name = s.name;
+    INSERT INTO "holdfast".change (action, by, why, old, new)
+    VALUES ('resume', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('paused_at', s.paused_at, 'paused_by', s.paused_by), jsonb_build_object('schedule', name));
+    PERFORM pg_notify("holdfast".channel(), 'schedule');
+    RETURN 'resumed';
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.resume_schedule(name text, options jsonb) IS 'Lets a paused schedule go on from now: what was planned meanwhile is not caught up, unless by a backfill. Options: by, why.';
 
 CREATE FUNCTION holdfast.retention(queue text DEFAULT NULL::text) RETURNS interval
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -1299,6 +1510,39 @@ END
 $$;
 
 COMMENT ON FUNCTION holdfast.set_queue(name text, options jsonb) IS 'Changes settings of a queue, and answers those it has. Options: retention (such as "2 days": how long its finished tasks and their attempts are kept; "default": as all others), by, why.';
+
+CREATE FUNCTION holdfast.set_schedule(name text, definition jsonb, options jsonb DEFAULT '{}'::jsonb) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    defaults jsonb := '{"args": {}, "options": {}, "scopes": null, "catch_up": "latest", "catch_up_window": 86400, "catch_up_limit": 100,
+                        "overlap": "allow", "start_delay": 0, "jitter": 0, "start": null, "end": null}';
+    known text[] := ARRAY['timing', 'step', 'args', 'options', 'scopes', 'catch_up', 'catch_up_window', 'catch_up_limit', 'overlap',
+                          'start_delay', 'jitter', 'start', 'end'];
+    was jsonb;
+    made jsonb;
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['by', 'why']);
+    PERFORM "holdfast".check_options(definition, known);
+    SELECT s.definition INTO was FROM "holdfast".schedule s WHERE s.name = set_schedule.name FOR UPDATE;
+    made := coalesce(was, defaults) || definition;
+    -- Scopes of the code's own may stay as they are.
+    PERFORM "holdfast".check_definition(name, CASE WHEN definition ? 'scopes' THEN made ELSE made || '{"scopes": null}' END);
+    IF made = was THEN
+        RETURN 'unchanged';
+    END IF;
+    INSERT INTO "holdfast".schedule AS s (name, definition) VALUES (set_schedule.name, made)
+    ON CONFLICT ON CONSTRAINT schedule_pkey DO UPDATE
+    SET definition = excluded.definition, version = s.version + 1, watermark = "holdfast".now(), next_at = "holdfast".now(),
+        error = NULL, failures = 0;
+    INSERT INTO "holdfast".change (action, by, why, old, new)
+    VALUES ('schedule', coalesce(options ->> 'by', session_user), options ->> 'why', was, jsonb_build_object('schedule', name) || definition);
+    PERFORM pg_notify("holdfast".channel(), 'schedule');
+    RETURN CASE WHEN was IS NULL THEN 'created' ELSE 'changed' END;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.set_schedule(name text, definition jsonb, options jsonb) IS 'Makes a schedule, or changes what is given of an existing one: select "holdfast".set_schedule(''nightly'', ''{"timing": {"cron": "0 3 * * *", "tz": "Europe/Berlin"}, "step": "report", "args": {"days": 1}}''). More: options (of enqueue), scopes (an array), catch_up (skip, latest, all), catch_up_window and start_delay and jitter (seconds), catch_up_limit, overlap (allow, skip, queue), start, end. Options here: by, why.';
 
 CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL::uuid) RETURNS integer
     LANGUAGE plpgsql
@@ -1604,6 +1848,63 @@ COMMENT ON COLUMN holdfast.migration.applied_at IS 'When it was applied.';
 
 COMMENT ON COLUMN holdfast.migration.objects IS 'Every object as it was right after: what differs later is drift.';
 
+CREATE TABLE holdfast.occurrence (
+    schedule text NOT NULL COLLATE pg_catalog."C",
+    scope text NOT NULL COLLATE pg_catalog."C",
+    plan_time timestamp with time zone NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    task_id uuid,
+    queue text COLLATE pg_catalog."C",
+    skipped text,
+    open boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT holdfast.now() NOT NULL
+);
+
+COMMENT ON TABLE holdfast.occurrence IS 'Each plan time of each schedule and scope, once. The view occurrences shows what became of it.';
+
+COMMENT ON COLUMN holdfast.occurrence.schedule IS 'The schedule.';
+
+COMMENT ON COLUMN holdfast.occurrence.scope IS 'The scope; empty for a schedule without scopes.';
+
+COMMENT ON COLUMN holdfast.occurrence.plan_time IS 'The instant it was planned for.';
+
+COMMENT ON COLUMN holdfast.occurrence.due_at IS 'When its task was due: plan time, start delay and jitter.';
+
+COMMENT ON COLUMN holdfast.occurrence.task_id IS 'Its task; null if it was skipped.';
+
+COMMENT ON COLUMN holdfast.occurrence.queue IS 'The queue of that task.';
+
+COMMENT ON COLUMN holdfast.occurrence.skipped IS 'Why it has no task.';
+
+COMMENT ON COLUMN holdfast.occurrence.open IS 'Its task may be unfinished, and later occurrences must heed that. Cleared lazily.';
+
+COMMENT ON COLUMN holdfast.occurrence.created_at IS 'When it was enqueued.';
+
+CREATE VIEW holdfast.occurrences AS
+ SELECT o.schedule,
+    o.scope,
+    o.plan_time,
+    o.due_at,
+    o.task_id,
+        CASE
+            WHEN (o.skipped IS NOT NULL) THEN 'skipped'::text
+            ELSE COALESCE(t.state, a.state, 'gone'::text)
+        END AS state,
+    COALESCE(t.attempt, a.attempt) AS attempts,
+    COALESCE(t.claimed_at, a.claimed_at) AS started_at,
+    a.finished_at,
+    (a.finished_at - a.claimed_at) AS duration,
+    (COALESCE(t.claimed_at, a.claimed_at) - o.due_at) AS lateness,
+    a.result,
+    COALESCE(t.error, a.error) AS error,
+    o.skipped,
+    o.created_at
+   FROM ((holdfast.occurrence o
+     LEFT JOIN holdfast.task t ON (((t.id = o.task_id) AND ((t.queue)::text = o.queue))))
+     LEFT JOIN holdfast.archive a ON ((a.id = o.task_id)));
+
+COMMENT ON VIEW holdfast.occurrences IS 'Each plan time of each schedule and scope with its task: state (gone: older than finished tasks are kept), attempts, duration of the last attempt, result, lateness of its start.';
+
 CREATE VIEW holdfast.parked AS
  SELECT id,
     queue,
@@ -1663,6 +1964,55 @@ COMMENT ON COLUMN holdfast.queue.paused_at IS 'Since when none of its tasks is c
 COMMENT ON COLUMN holdfast.queue.paused_by IS 'Who paused it, and why.';
 
 COMMENT ON COLUMN holdfast.queue.retention IS 'How long its finished tasks and their attempts are kept; null: as for all. Changed by "holdfast".set_queue.';
+
+CREATE TABLE holdfast.schedule_scope (
+    schedule holdfast.queue_name NOT NULL,
+    scope text NOT NULL COLLATE pg_catalog."C",
+    watermark timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE holdfast.schedule_scope IS 'For which scopes a schedule recurs at present, and how far each one is.';
+
+COMMENT ON COLUMN holdfast.schedule_scope.schedule IS 'The schedule.';
+
+COMMENT ON COLUMN holdfast.schedule_scope.scope IS 'The scope, such as the name of a customer; empty for a schedule without scopes.';
+
+COMMENT ON COLUMN holdfast.schedule_scope.watermark IS 'Everything planned up to here has been dealt with.';
+
+CREATE VIEW holdfast.schedules AS
+ SELECT name,
+    (definition -> 'timing'::text) AS timing,
+    (definition ->> 'step'::text) AS step,
+    (definition -> 'args'::text) AS args,
+        CASE
+            WHEN (paused_at IS NOT NULL) THEN 'paused'::text
+            WHEN ((declared IS NOT NULL) AND (EXISTS ( SELECT
+               FROM holdfast.worker w
+              WHERE holdfast.is_live(w.*))) AND (NOT (EXISTS ( SELECT
+               FROM holdfast.worker w
+              WHERE (holdfast.is_live(w.*) AND ((s.name)::text = ANY (w.schedules))))))) THEN 'orphaned'::text
+            WHEN (error IS NOT NULL) THEN 'failing'::text
+            WHEN (next_at IS NULL) THEN 'ended'::text
+            ELSE 'active'::text
+        END AS condition,
+    next_at,
+    last_at,
+    paused_at,
+    paused_by,
+    error,
+    failures,
+    (declared IS NOT NULL) AS in_code,
+    ((declared IS NOT NULL) AND (declared <> definition)) AS changed_by_hand,
+    ( SELECT count(*) AS count
+           FROM holdfast.schedule_scope c
+          WHERE (((c.schedule)::text = (s.name)::text) AND (c.scope <> ''::text))) AS scopes,
+    definition,
+    version,
+    watermark,
+    created_at
+   FROM holdfast.schedule s;
+
+COMMENT ON VIEW holdfast.schedules IS 'All schedules. condition: active, paused, failing (see error), ended (no more times), orphaned (declared in code that no live worker has).';
 
 CREATE TABLE holdfast.setting (
     one boolean DEFAULT true NOT NULL,
@@ -1755,6 +2105,9 @@ ALTER TABLE ONLY holdfast.kind
 ALTER TABLE ONLY holdfast.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
 
+ALTER TABLE ONLY holdfast.occurrence
+    ADD CONSTRAINT occurrence_pkey PRIMARY KEY (schedule, scope, plan_time);
+
 ALTER TABLE ONLY holdfast.partition
     ADD CONSTRAINT partition_pkey PRIMARY KEY (name);
 
@@ -1763,6 +2116,12 @@ ALTER TABLE ONLY holdfast.progress
 
 ALTER TABLE ONLY holdfast.queue
     ADD CONSTRAINT queue_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY holdfast.schedule
+    ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY holdfast.schedule_scope
+    ADD CONSTRAINT schedule_scope_pkey PRIMARY KEY (schedule, scope);
 
 ALTER TABLE ONLY holdfast.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (one);
@@ -1785,6 +2144,14 @@ CREATE INDEX change_task ON holdfast.change USING btree (task_id);
 
 CREATE INDEX key_held_until ON holdfast.key USING btree (held_until);
 
+CREATE INDEX occurrence_age ON holdfast.occurrence USING btree (created_at);
+
+CREATE INDEX occurrence_open ON holdfast.occurrence USING btree (schedule, scope) WHERE open;
+
+CREATE INDEX occurrence_task ON holdfast.occurrence USING btree (task_id);
+
+CREATE INDEX schedule_next ON holdfast.schedule USING btree (next_at) WHERE (paused_at IS NULL);
+
 CREATE INDEX task_deadline ON holdfast.task USING btree (queue, deadline) WHERE ((state = 'ready'::text) AND (attempt = 0) AND (deadline IS NOT NULL));
 
 CREATE UNIQUE INDEX task_key ON holdfast.task USING btree (queue, key) WHERE (key IS NOT NULL);
@@ -1796,3 +2163,6 @@ CREATE INDEX task_ready ON holdfast.task USING btree (queue, priority, run_at, i
 CREATE INDEX task_running ON holdfast.task USING btree (queue, worker_id) WHERE (state = 'running'::text);
 
 CREATE INDEX task_suspect ON holdfast.task USING btree (queue, run_at, id) WHERE ((state = 'ready'::text) AND (crashes > 0));
+
+ALTER TABLE ONLY holdfast.schedule_scope
+    ADD CONSTRAINT schedule_scope_schedule_fkey FOREIGN KEY (schedule) REFERENCES holdfast.schedule(name) ON DELETE CASCADE;

@@ -55,12 +55,14 @@ class Harness:
     ) -> Drained:
         """Runs everything that is due in all queues; with `until`, moves time on to each next task up to then.
 
+        Schedules are looked after, too: what they have due is enqueued and run.
+
         A step that fails does not fail the test: its task is parked or retried, as in life, and the answer tells.
         With `raises`, what the steps of parked tasks raised is raised here.
         """
         watch = Watch()
         crashed = await self._drain_due(watch, queues, concurrency)
-        while not crashed and until is not None and (due := self._next_due(queues)) is not None and due <= until:
+        while not crashed and until is not None and (due := self._next(queues)) is not None and due <= until:
             self.clock.set(due)
             crashed = await self._drain_due(watch, queues, concurrency)
         if not crashed and until is not None and until > self.clock.now():
@@ -69,6 +71,8 @@ class Harness:
 
     async def run_all(self, *, raises: bool = False, limit: int = 1000) -> Drained:
         """Runs everything, however far in the future it is, until nothing but parked tasks is left.
+
+        Of schedules, which go on for ever, only what is due is enqueued.
 
         For each next task time is moved on. After `limit` times it gives up: a task may renew itself for ever.
         """
@@ -215,6 +219,7 @@ class Harness:
 
     async def _drain_due(self, watch: Watch, queues: list[str] | None, concurrency: int) -> bool:
         """Runs what is due, also in queues that come up meanwhile; True if the worker crashed."""
+        await self._plan()
         drained: set[str] = set()
         names = queues or self._queues()
         while not drained.issuperset(names):
@@ -225,7 +230,7 @@ class Harness:
         return False
 
     async def _drain_queues(self, watch: Watch, names: list[str], concurrency: int) -> bool:
-        worker = self.worker(queues=names, concurrency=concurrency)
+        worker = self.worker(queues=names, concurrency=concurrency, schedules=False)
         watch.over(worker)
         token = draining.set(worker)
         try:
@@ -238,6 +243,14 @@ class Harness:
         finally:
             draining.reset(token)
         return False
+
+    async def _plan(self) -> None:
+        """Enqueues what schedules have due."""
+        if self.app._schedules or self.sql(f"SELECT name FROM {self._schema}.schedule LIMIT 1"):
+            scheduler = self.worker().scheduler
+            await scheduler.declare()
+            await scheduler.catch_up()
+            await scheduler.close()
 
     @contextmanager
     def _crashing(self, crash: Crash) -> Iterator[None]:
@@ -265,6 +278,9 @@ class Harness:
         rows = self.sql(f"SELECT DISTINCT queue FROM {self._schema}.task ORDER BY queue")
         return [row[0] for row in rows]
 
+    def _next(self, queues: list[str] | None) -> datetime | None:
+        return min(filter(None, (self._next_due(queues), self._next_plan())), default=None)
+
     def _next_due(self, queues: list[str] | None) -> datetime | None:
         rows = self.sql(
             f"SELECT min(run_at) FROM {self._schema}.task WHERE state = 'ready' AND run_at > {self._schema}.now()"
@@ -273,6 +289,14 @@ class Harness:
         )  # fmt: skip
         due: datetime | None = rows[0][0]
         return due
+
+    def _next_plan(self) -> datetime | None:
+        planned = self.sql(
+            f"SELECT min(next_at) FROM {self._schema}.schedule"
+            f" WHERE paused_at IS NULL AND next_at > {self._schema}.now()"
+        )
+        at: datetime | None = planned[0][0]
+        return at
 
     def _tasks(self, *states: str, limit: int = MOST) -> list[TaskInfo]:
         filter = EVERYTHING.with_term("state", *states)

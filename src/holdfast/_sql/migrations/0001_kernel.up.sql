@@ -12,7 +12,7 @@ COMMENT ON FUNCTION holdfast.now() IS 'The only clock that decides: the start of
 CREATE FUNCTION holdfast.channel() RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT :'schema'::text $$;
-COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME" (a task of it may be due), "cancel ID", "stop", "pause" (a queue or a kind was paused or resumed), "wait ID …" (somebody waits for the ends of these tasks), "ended ID …" (they have ended, or are parked), "failed" (a task was parked).';
+COMMENT ON FUNCTION holdfast.channel() IS 'The notification channel of this schema. Payloads: "queue NAME" (a task of it may be due), "cancel ID", "stop", "pause" (a queue or a kind was paused or resumed), "schedule" (one was made, changed or resumed), "wait ID …" (somebody waits for the ends of these tasks), "ended ID …" (they have ended, or are parked), "failed" (a task was parked).';
 
 -- A time-ordered id of version 7, as the Python client makes them.
 CREATE FUNCTION holdfast.new_id() RETURNS uuid
@@ -251,6 +251,7 @@ CREATE TABLE holdfast.worker (
     steps             text[] NOT NULL,
     only_steps        text[] NOT NULL DEFAULT '{}',
     slots             integer NOT NULL,
+    schedules         text[] NOT NULL DEFAULT '{}',
     idle              boolean NOT NULL DEFAULT false,
     stuck             integer NOT NULL DEFAULT 0,
     started_at        timestamptz NOT NULL DEFAULT holdfast.now(),
@@ -271,6 +272,7 @@ COMMENT ON COLUMN holdfast.worker.limits IS 'How many steps of a queue it execut
 COMMENT ON COLUMN holdfast.worker.only_steps IS 'The kinds and steps of its App that it was told to keep to; empty: all.';
 COMMENT ON COLUMN holdfast.worker.steps IS 'The steps it knows, as kind.Step; it claims nothing else.';
 COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
+COMMENT ON COLUMN holdfast.worker.schedules IS 'The schedules that its code declares; it plans these, and those that no code declares.';
 COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
 COMMENT ON COLUMN holdfast.worker.stuck IS 'Slots held by threads that went on after their timeout or cancellation.';
 COMMENT ON COLUMN holdfast.worker.started_at IS 'When it started.';

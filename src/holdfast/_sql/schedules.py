@@ -1,0 +1,293 @@
+"""What workers do to plan schedules, as plans: locked first, then read, worked out, and written in one transaction.
+
+Each plan time of each schedule and scope is one row of `occurrence`, written together with its task: whoever comes
+first enqueues it, and nobody else can.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from holdfast._model.request import Request
+from holdfast._model.schedule import Definition
+from holdfast._sql import plans
+from holdfast._sql.plans import Plan
+from holdfast._sql.queries import NewTask, Queries
+from holdfast._sql.query import Query
+from holdfast.errors import HoldfastError
+
+SOONEST, LATEST = 1.0, 60.0
+"""Seconds after which a plan that waits for its predecessor is looked at again: a tenth of how late it is."""
+LONGEST_BACK_OFF = 300.0
+
+
+class Found(NamedTuple):
+    """A schedule that is to be planned, as it was read."""
+
+    name: str
+    version: int
+    definition: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule that can be planned: its definition is understood and its scopes are known."""
+
+    name: str
+    version: int
+    definition: Definition
+    scopes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A schedule that cannot be planned now, and why."""
+
+    name: str
+    version: int
+    error: str
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Ticked:
+    """What came of planning: how many tasks, in which queues; the schedules that somebody else was faster with."""
+
+    enqueued: int = 0
+    queues: set[str] = field(default_factory=set)
+    more: bool = False
+    planned: list[str] = field(default_factory=list)
+
+
+class _Marks(NamedTuple):
+    """How far a schedule is, when it was last planned, and what time it is."""
+
+    watermark: datetime
+    planned: datetime | None
+    now: datetime
+
+
+@dataclass(slots=True)
+class _Occurrence:
+    schedule: str
+    scope: str
+    plan: datetime
+    due_at: datetime
+    request: Request | None
+    skipped: str | None
+    open: bool
+    task: NewTask | None = None
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "schedule": self.schedule,
+            "scope": self.scope,
+            "plan_time": self.plan,
+            "due_at": self.due_at,
+            "task_id": None if self.task is None else self.task.id,
+            "queue": None if self.task is None else self.task.queue,
+            "skipped": self.skipped,
+            "open": self.open,
+        }
+
+
+@dataclass(slots=True)
+class _Worked:
+    """What is to be written about one schedule."""
+
+    occurrences: list[_Occurrence] = field(default_factory=list)
+    scopes: list[dict[str, Any]] = field(default_factory=list)
+    next: dict[str, Any] = field(default_factory=dict)
+    more: bool = False
+
+
+def declare(queries: Queries, name: str, definition: Definition, version: int) -> Query[None]:
+    """What the code says about a schedule."""
+    return queries._query(
+        "declare_schedule", lambda rows: None, name=name, definition=_json(definition.to_json()), version=version
+    )
+
+
+def due(queries: Queries, declared: Sequence[str], limit: int) -> Query[list[Found]]:
+    """Schedules that are to be planned now."""
+    return queries._query(
+        "schedules_due",
+        lambda rows: [Found(name, version, definition.encode()) for name, version, definition in rows],
+        declared=list(declared),
+        limit=limit,
+    )
+
+
+def next_in(queries: Queries, declared: Sequence[str]) -> Query[float | None]:
+    """Seconds until the next schedule is to be planned; None if there is none."""
+    return queries._query("next_schedule", lambda rows: rows[0][0], declared=list(declared))
+
+
+def sweep(queries: Queries, limit: int) -> Query[int]:
+    """Forgets occurrences older than the history is kept, and counts them."""
+    return queries._query("sweep_occurrences", len, limit=limit)
+
+
+def fail(queries: Queries, troubles: Iterable[Trouble]) -> Query[None]:
+    """These could not be planned: they are looked at again later, and meanwhile it is told why."""
+    rows = [
+        {
+            "name": t.name,
+            "version": t.version,
+            "wait": min(LONGEST_BACK_OFF, 5.0 * 2 ** min(t.failures, 10)),
+            "error": t.error,
+        }
+        for t in troubles
+    ]
+    return queries._query("advance_schedules", lambda rows: None, schedules=_json(rows))
+
+
+def tick(queries: Queries, candidates: Sequence[Candidate]) -> Plan[Ticked]:
+    """Plans schedules, for one transaction."""
+    ticked = Ticked()
+    by_name = {candidate.name: candidate for candidate in candidates}
+    locked: list[str] = yield queries._query(
+        "lock_schedules",
+        lambda rows: [name for name, version in rows if by_name[name].version == version],
+        names=list(by_name),
+    )
+    if not locked:
+        return ticked
+    marks: dict[str, _Marks] = yield queries._query(
+        "schedule_watermarks", lambda rows: {row[0]: _Marks(*row[1:]) for row in rows}, names=locked
+    )
+    known: dict[tuple[str, str], datetime] = yield queries._query(
+        "scope_watermarks", lambda rows: {(row[0], row[1]): row[2] for row in rows}, names=locked
+    )
+    busy = yield from _busy(queries, [name for name in locked if by_name[name].definition.overlap != "allow"])
+    worked = [_work_out(by_name[name], marks[name], known, busy) for name in locked]
+    yield from _write(queries, locked, worked, ticked)
+    ticked.more = any(work.more for work in worked)
+    ticked.planned = locked
+    return ticked
+
+
+def _busy(queries: Queries, names: list[str]) -> Plan[set[tuple[str, str]]]:
+    if not names:
+        return set()
+    yield queries._query("close_occurrences", lambda rows: None, names=names)
+    busy: set[tuple[str, str]] = yield queries._query(
+        "unfinished_occurrences", lambda rows: {(row[0], row[1]) for row in rows}, names=names
+    )
+    return busy
+
+
+def _work_out(
+    candidate: Candidate, marks: _Marks, known: Mapping[tuple[str, str], datetime], busy: set[tuple[str, str]]
+) -> _Worked:
+    """What one schedule comes to: pure, and about this schedule alone."""
+    name, definition, now = candidate.name, candidate.definition, marks.now
+    work = _Worked()
+    waits: list[float] = []
+    for scope in candidate.scopes:
+        begin = known.get((name, scope))
+        is_new = begin is None and marks.planned is not None
+        begin = max(marks.watermark, begin or marks.planned or marks.watermark)
+        due = definition.due(begin, now, is_new=is_new)
+        done = due.watermark
+        held = (name, scope) in busy
+        for position, plan in enumerate(due.plans):
+            if definition.overlap == "queue" and (held or position > 0):
+                # The rest stays where it is until this one has ended.
+                done = plan - timedelta(microseconds=1)
+                waits.append(min(LATEST, max(SOONEST, (now - plan).total_seconds() / 10)))
+                break
+            skipped = (
+                "the one before was unfinished" if definition.overlap == "skip" and (held or position > 0) else None
+            )
+            work.occurrences.append(_occurrence(candidate, scope, plan, skipped))
+        work.scopes.append({"schedule": name, "scope": scope, "watermark": done})
+        work.more = work.more or due.more
+    plans_made = [o.plan for o in work.occurrences if o.skipped is None]
+    following = definition.next_after(now)
+    soonest = now if work.more else now + timedelta(seconds=min(waits)) if waits else following
+    work.next = {
+        "name": name,
+        "version": candidate.version,
+        "next_at": soonest if following is None or soonest is None else min(soonest, following),
+        "last_at": max(plans_made, default=None),
+    }
+    return work
+
+
+def _occurrence(candidate: Candidate, scope: str, plan: datetime, skipped: str | None) -> _Occurrence:
+    name, definition = candidate.name, candidate.definition
+    due_at = definition.due_at(name, scope, plan)
+    request = None if skipped else definition.request(name, scope, plan)
+    return _Occurrence(name, scope, plan, due_at, request, skipped, open=not skipped and definition.overlap != "allow")
+
+
+def _write(queries: Queries, names: list[str], worked: Sequence[_Worked], ticked: Ticked) -> Plan[None]:
+    occurrences = [occurrence for work in worked for occurrence in work.occurrences]
+    yield from record(queries, occurrences, ticked)
+    scopes = [row for work in worked for row in work.scopes]
+    yield queries._query("advance_scopes", lambda rows: None, names=names, scopes=_json(scopes))
+    yield queries._query("advance_schedules", lambda rows: None, schedules=_json([work.next for work in worked]))
+
+
+def record(queries: Queries, occurrences: Sequence[_Occurrence], ticked: Ticked) -> Plan[None]:
+    """Writes the occurrences that nobody has written before, each with its task."""
+    if not occurrences:
+        return
+    wanted = [o for o in occurrences if o.request is not None]
+    tasks = yield from plans.new_tasks(queries, [o.request for o in wanted if o.request is not None])
+    for occurrence, task in zip(wanted, tasks, strict=True):
+        occurrence.task = task
+    created: set[UUID] = yield queries._query(
+        "record_occurrences", lambda rows: {row[0] for row in rows}, occurrences=_json([o.row() for o in occurrences])
+    )
+    ours = [o.request for o in wanted if o.request is not None and o.request.id in created]
+    if not ours:
+        return
+    answers, queues = yield from plans.enqueue_many(queries, ours)
+    corrected = [
+        {"meant": request.id, "task_id": answer.id}
+        for request, answer in zip(ours, answers, strict=True)
+        if answer.id != request.id
+    ]
+    if corrected:
+        yield queries._query("correct_occurrences", lambda rows: None, occurrences=_json(corrected))
+    ticked.enqueued += len(ours) - len(corrected)
+    ticked.queues |= queues
+
+
+def backfill(
+    queries: Queries, name: str, definition: Definition, missing: Sequence[tuple[str, datetime]]
+) -> Plan[Ticked]:
+    """Occurrences for given scopes and plan times; those there already are left alone. For one transaction."""
+    ticked = Ticked()
+    candidate = Candidate(name, 0, definition, ())
+    yield from record(queries, [_occurrence(candidate, scope, plan, None) for scope, plan in missing], ticked)
+    return ticked
+
+
+def between(queries: Queries, name: str, since: datetime, until: datetime) -> Query[set[tuple[str, datetime]]]:
+    """Which plan times are there already, by scope."""
+    return queries._query(
+        "occurrences_between",
+        lambda rows: {(row[0], row[1]) for row in rows},
+        name=name,
+        since=since,
+        until=until,
+    )
+
+
+def understood(found: Found) -> Definition | HoldfastError:
+    """The definition of a schedule as it is stored, or what is wrong with it."""
+    try:
+        return Definition.from_json(msgspec.json.decode(found.definition))
+    except (HoldfastError, msgspec.MsgspecError, ValueError) as error:
+        return error if isinstance(error, HoldfastError) else HoldfastError(str(error))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,287 @@
+"""Schedules at run time: what there is, what comes next, and the verbs of people. `app.schedules` is the way to it."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice, takewhile
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+import msgspec
+from typing_extensions import Unpack
+
+from holdfast._model.call import Call, StepValue
+from holdfast._model.options import EnqueueOptions
+from holdfast._model.schedule import Definition, ScheduleOptions, When, declare
+from holdfast._model.timing import aware
+from holdfast._sql import schedules as sql
+from holdfast._sql.plans import Plan
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query, Row
+from holdfast.errors import HoldfastError, ScheduleError
+from holdfast.insights import _json, options_bag
+
+T = TypeVar("T")
+
+MOST_AT_ONCE = 10_000
+"""Occurrences that one backfill makes."""
+
+
+class SetOptions(EnqueueOptions, ScheduleOptions, total=False):
+    """What can be said about a schedule made at run time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """A schedule as it stands. `condition`: active, paused, failing (see `error`), ended, or orphaned: declared in code
+    that no live worker has. `now` is the database's time when it was asked."""
+
+    name: str
+    definition: Mapping[str, Any]
+    condition: str
+    next_at: datetime | None
+    last_at: datetime | None
+    paused_at: datetime | None
+    paused_by: str | None
+    error: str | None
+    failures: int
+    in_code: bool
+    changed_by_hand: bool
+    scopes: int
+    version: int
+    watermark: datetime
+    created_at: datetime
+    now: datetime
+
+    @property
+    def words(self) -> str:
+        """When it recurs, in plain words."""
+        try:
+            return self.parsed.timing.words()
+        except HoldfastError as error:
+            return f"not understood: {error}"
+
+    @property
+    def parsed(self) -> Definition:
+        """Its definition, understood; a ScheduleError if it cannot be."""
+        return Definition.from_json(self.definition)
+
+    def next(self, number: int = 10, after: datetime | None = None) -> list[datetime]:
+        """The next plan times."""
+        definition, moment = self.parsed, self.now if after is None else after
+        found: list[datetime] = []
+        while len(found) < number and (moment := definition.next_after(moment)) is not None:  # type: ignore[assignment]
+            found.append(moment)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OccurrenceInfo:
+    """One plan time of a schedule, for one scope, and what became of its task.
+
+    `state` is that of the task; `skipped` if it has none, `gone` if the history no longer has it.
+    """
+
+    schedule: str
+    scope: str
+    plan_time: datetime
+    due_at: datetime
+    task_id: UUID | None
+    state: str
+    attempts: int | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration: timedelta | None
+    lateness: timedelta | None
+    result: Any
+    error: Mapping[str, Any] | None
+    skipped: str | None
+    created_at: datetime
+
+
+# --- questions and verbs, for whoever runs them
+
+
+def listed(
+    queries: Queries, *, only: str | None = None, above: str | None = None, limit: int = 1000
+) -> Query[list[ScheduleInfo]]:
+    """Schedules by name; the next page begins `above` the last."""
+    return queries._query("list_schedules", _infos, only=only, above=above, limit=limit)
+
+
+def occurrences(
+    queries: Queries, name: str, *, scope: str | None = None, before: datetime | None = None, limit: int = 50
+) -> Query[list[OccurrenceInfo]]:
+    """The occurrences of a schedule, the newest plan time first."""
+    return queries._query("list_occurrences", _occurrences, name=name, scope=scope, before=before, limit=limit)
+
+
+def set_to(queries: Queries, name: str, definition: Mapping[str, Any], **by_whom: str | None) -> Query[str]:
+    """Makes a schedule, or changes what is given of it: created, changed or unchanged."""
+    # Whatever was there before, what comes of it is checked by the first worker; what is given here, at once.
+    return _verb(queries, "set_schedule", name, by_whom, definition=msgspec.json.encode(definition).decode())
+
+
+def pause(queries: Queries, name: str, **by_whom: str | None) -> Query[str]:
+    return _verb(queries, "pause_schedule", name, by_whom)
+
+
+def resume(queries: Queries, name: str, **by_whom: str | None) -> Query[str]:
+    return _verb(queries, "resume_schedule", name, by_whom)
+
+
+def delete(queries: Queries, name: str, **by_whom: str | None) -> Query[str]:
+    return _verb(queries, "delete_schedule", name, by_whom)
+
+
+def fire(
+    queries: Queries, name: str, *, plan_time: datetime | None = None, scope: str | None = None, **by_whom: str | None
+) -> Query[list[UUID]]:
+    """An occurrence now, for all scopes or one: the ids of the tasks."""
+    when = None if plan_time is None else aware(plan_time, "plan_time").isoformat()
+    bag = options_bag(plan_time=when, scope=scope, **by_whom)
+    return queries._query("fire_schedule", lambda rows: [row[0] for row in rows], name=name, options=bag.decode())
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What a backfill makes, or would make."""
+
+    name: str
+    missing: list[tuple[str, datetime]]
+    existing: int
+    enqueued: int = 0
+
+
+def backfill(
+    queries: Queries, name: str, since: datetime, until: datetime, *, dry_run: bool = False
+) -> Plan[tuple[Backfill, set[str]]]:
+    """Occurrences for all plan times of a range that have none: for one transaction. Names the queues to be woken."""
+    since, until = aware(since, "since"), aware(until, "until")
+    info = one(name, (yield listed(queries, only=name)))
+    definition = info.parsed
+    begin = since - timedelta(microseconds=1)
+    found = takewhile(lambda plan: plan <= until, definition.timing.after(begin))
+    times = list(islice(found, MOST_AT_ONCE + 1))
+    scopes: list[str] = yield queries._query(
+        "list_scopes", lambda rows: [row[0] for row in rows], name=name, limit=MOST_AT_ONCE
+    )
+    if definition.scopes is None:
+        scopes = [""]
+    if len(times) * max(1, len(scopes)) > MOST_AT_ONCE:
+        raise ScheduleError(f"that would be more than {MOST_AT_ONCE:,} occurrences of {name}: choose a shorter range")
+    there = yield sql.between(queries, name, since, until)
+    missing = [(scope, plan) for plan in times for scope in scopes if (scope, plan) not in there]
+    if dry_run or not missing:
+        return Backfill(name, missing, len(times) * len(scopes) - len(missing)), set()
+    ticked = yield from sql.backfill(queries, name, definition, missing)
+    return Backfill(name, missing, len(times) * len(scopes) - len(missing), ticked.enqueued), ticked.queues
+
+
+def one(name: str, found: Sequence[ScheduleInfo]) -> ScheduleInfo:
+    """The only one of a list, or a clear error."""
+    if not found:
+        raise ScheduleError(f"there is no schedule {name!r}; `holdfast schedules` lists them")
+    return found[0]
+
+
+def _verb(queries: Queries, verb: str, name: str, by_whom: Mapping[str, str | None], **more: str) -> Query[str]:
+    return queries._query(
+        verb, lambda rows: str(rows[0][0]), name=name, options=options_bag(**by_whom).decode(), **more
+    )
+
+
+def _infos(rows: Sequence[Row]) -> list[ScheduleInfo]:
+    return [ScheduleInfo(row[0], _json(row[1].encode()), *row[2:]) for row in rows]
+
+
+def _occurrences(rows: Sequence[Row]) -> list[OccurrenceInfo]:
+    return [OccurrenceInfo(*_with_json(row, 11, 12)) for row in rows]
+
+
+def _with_json(row: Row, *places: int) -> list[Any]:
+    """A row with what is JSON in it as Python has it."""
+    made = list(row)
+    for place in places:
+        made[place] = None if row[place] is None else _json(row[place].encode())
+    return made
+
+
+# --- for programs
+
+
+class Runner(Protocol):
+    """What an App lends to its schedules."""
+
+    @property
+    def _queries(self) -> Queries: ...
+    def _run(self, query: Query[T]) -> Awaitable[T]: ...
+    def _together(self, plan: Plan[T], wake: Callable[[T], set[str]]) -> Awaitable[T]: ...
+
+
+class Schedules:
+    """The schedules of an app's database, at run time: `await app.schedules.pause("nightly")`."""
+
+    def __init__(self, app: Runner) -> None:
+        self._app = app
+
+    async def all(self, *, above: str | None = None, limit: int = 1000) -> list[ScheduleInfo]:
+        """Schedules by name; the next page begins `above` the last."""
+        return await self._app._run(listed(self._app._queries, above=above, limit=limit))
+
+    async def get(self, name: str) -> ScheduleInfo:
+        """One schedule."""
+        return one(name, await self._app._run(listed(self._app._queries, only=name)))
+
+    async def set(
+        self,
+        name: str,
+        when: When,
+        what: Call[Any] | StepValue,
+        /,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        **options: Unpack[SetOptions],
+    ) -> str:
+        """Makes a schedule, or redefines it from now on: created, changed or unchanged. Scopes are a list here."""
+        made = declare(name, when, what, options)
+        if made.find_scopes is not None or made.scopes_query is not None:
+            raise ScheduleError(f"schedule {name!r}: at run time scopes= is a list; declare it in the code for more")
+        return await self._app._run(set_to(self._app._queries, name, made.definition.to_json(), by=by, why=why))
+
+    async def pause(self, name: str, *, by: str | None = None, why: str | None = None) -> str:
+        """Nothing of it is enqueued until it is resumed."""
+        return await self._app._run(pause(self._app._queries, name, by=by, why=why))
+
+    async def resume(self, name: str, *, by: str | None = None, why: str | None = None) -> str:
+        """It goes on from now: resumed, or not paused."""
+        return await self._app._run(resume(self._app._queries, name, by=by, why=why))
+
+    async def delete(self, name: str, *, by: str | None = None, why: str | None = None) -> None:
+        """Deletes it; its occurrences stay. One that a live worker's code declares can only be paused."""
+        await self._app._run(delete(self._app._queries, name, by=by, why=why))
+
+    async def fire(
+        self,
+        name: str,
+        *,
+        plan_time: datetime | None = None,
+        scope: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> list[UUID]:
+        """Enqueues an occurrence now, for all scopes or one; the same plan time never fires twice."""
+        return await self._app._run(fire(self._app._queries, name, plan_time=plan_time, scope=scope, by=by, why=why))
+
+    async def occurrences(
+        self, name: str, *, scope: str | None = None, before: datetime | None = None, limit: int = 50
+    ) -> list[OccurrenceInfo]:
+        """What became of its plan times, the newest first."""
+        return await self._app._run(occurrences(self._app._queries, name, scope=scope, before=before, limit=limit))
+
+    async def backfill(self, name: str, since: datetime, until: datetime, *, dry_run: bool = False) -> Backfill:
+        """Enqueues the plan times of a range that have no occurrence yet; again, it does nothing."""
+        plan = backfill(self._app._queries, name, since, until, dry_run=dry_run)
+        made, _ = await self._app._together(plan, lambda answer: answer[1])
+        return made
