@@ -348,8 +348,8 @@ def _worker(row: Row) -> WorkerInfo:
 
 
 def _kind(row: Row) -> KindInfo:
-    name, queue, priority, paused_at, paused_by, graph, workers, seen_at = row
-    return KindInfo(name, queue, priority, paused_at, paused_by, _json(graph), workers, seen_at)
+    name, queue, priority, paused_at, paused_by, graph, workers, seen_at, about = row
+    return KindInfo(name, queue, priority, paused_at, paused_by, _json(graph), workers, seen_at, _json(about))
 
 
 def _json(text: bytes | None) -> Any:

@@ -223,3 +223,13 @@ def test_no_code_is_imported(cli: Cli, project: Path) -> None:
 )
 def test_bad_json_says_how_to_write_text(cli: Cli, text: str, said: str) -> None:
     assert said in cli("enqueue", "send", text, code=1 if "NaN" in text else 2).stderr
+
+
+def test_T13_arguments_that_are_ignored_are_told(cli: Cli, worker: Process) -> None:
+    told = cli("enqueue", "echo", "value=1", "vaule=2")
+    assert "echo ignores the argument 'vaule': did you mean value? Its arguments are: value" in told.stderr
+    assert told.stdout.strip()
+    answer = cli.json("enqueue", "greeter.ReadName", '{"name": "Ada", "a": 1, "b": 2}')
+    assert answer["warnings"] == ["greeter.ReadName ignores the arguments 'a', 'b'. Its arguments are: name"]
+    assert "Its arguments are: none" in cli("enqueue", "nothing", "x=1").stderr
+    assert not cli("enqueue", "greeter.SayHello", "name=Ada").stderr

@@ -63,6 +63,12 @@ def test_Q13_waiting_for_a_retry(utc: Db, worker: UUID) -> None:
         f"It waits for its next attempt at {TODAY} 12:00:10+00 (in 10 s) after 2 errors at this step,"
         " the last of them ValueError: boom."
     )
+    about = b'{"ReadName": {"errors": 6}}'
+    utc.run(utc.queries.declare_kind("greeter", "default", 0, None, b'{"ReadName": []}', about=about))
+    assert "after 2 errors at this step, of 6 that park it, the last of them" in explained(utc, task.id)
+    utc.run(utc.queries.declare_kind("welcome", "default", 0, None, b"{}", was=["greeter"]))
+    utc.sql("DELETE FROM holdfast.kind WHERE name = 'greeter'")
+    assert "after 2 errors at this step, the last of them" in explained(utc, task.id), "not everybody tells"
 
 
 def test_Q13_a_paused_queue(utc: Db) -> None:
@@ -123,7 +129,8 @@ def test_Q13_nobody_knows_the_step(utc: Db) -> None:
     old = register(utc, "w0", steps="greeter.Gone")
     utc.run(utc.queries.stopped(old))
     assert explained(utc, id) == begin + (
-        f"the last that did was worker w0, seen until {TODAY} 12:00:00+00; it may have been renamed or removed."
+        f"the last that did was worker w0 of version 0, seen until {TODAY} 12:00:00+00;"
+        " it may have been renamed or removed."
     )
     register(utc, "w2", queues="mail reports", steps="greeter.Gone")
     assert explained(utc, id) == begin + "worker w2 does, and serves mail, reports."
@@ -161,6 +168,37 @@ def test_Q13_behind_others(utc: Db) -> None:
     assert f"due since {TODAY} 12:00:00+00 (for less than a second) and has 2 due tasks" in explained(utc, third)
     register(utc, slots=3)
     assert "2 live workers with 5 slots can claim it and hold 2 tasks now." in explained(utc, third)
+
+
+def test_Q13_behind_others_where_workers_have_a_limit_for_the_queue(utc: Db) -> None:
+    """Of two slots for mail one is free, so it is the next to start; of one none is, whatever else is free."""
+    worker = uuid7()
+
+    def limit(most: int) -> None:
+        queues, steps = ["default", "mail"], ["greeter.ReadName"]
+        utc.run(
+            utc.queries.register(
+                worker,
+                name="w",
+                host="h",
+                pid=1,
+                version="0",
+                queues=queues,
+                steps=steps,
+                slots=9,
+                limits={"mail": most},
+            )
+        )
+
+    limit(2)
+    utc.claimed(worker)
+    utc.claimed(worker, queue="mail")
+    id = utc.enqueue(queue="mail")
+    ends = "1 live worker with 2 slots for this queue can claim it and holds 1 task now."
+    assert explained(utc, id).endswith(ends)
+    utc.sql("DELETE FROM holdfast.worker")
+    limit(1)
+    assert explained(utc, id).endswith("with 1 slot for this queue can claim it and holds 1 task now: all are busy.")
 
 
 def test_Q13_nobody_counts_further_than_ten_thousand(utc: Db) -> None:
@@ -229,6 +267,53 @@ def test_Q13_parked(utc: Db) -> None:
     assert f"parked since {TODAY} 12:00:00+00 at" in explained(utc, task.id), "the log is kept for a while only"
 
 
+def test_Q13_Q3_parked_with_a_key(utc: Db) -> None:
+    id = utc.parked(key="order\n42")
+    assert explained(utc, id).endswith(
+        f"discard('{id}')); until then it holds the key order 42, and no other task of queue default gets that."
+    )
+
+
+def test_Q13_Q4_a_key_that_outlives_its_task(utc: Db, worker: UUID) -> None:
+    done = utc.claimed(worker, key="order-42")
+    utc.run(utc.finish(worker, [done]))
+    ended = f"It was done at {TODAY} 12:00:00+00, after 1 attempt"
+    assert explained(utc, done.id) == f"{ended}."
+    utc.sql(
+        "INSERT INTO holdfast.key (queue, key, task_id, kind, held_until)"
+        " VALUES ('default', 'order-42', $1, 'greeter', $2)",
+        done.id,
+        NOW + timedelta(hours=1),
+    )
+    assert explained(utc, done.id) == f"{ended}; its key order-42 is held until {TODAY} 13:00:00+00 all the same."
+    utc.clock.advance("1h")
+    assert explained(utc, done.id) == f"{ended}."
+
+
+def test_Q13_Q5_a_deadline(utc: Db) -> None:
+    id = utc.enqueue(delay=timedelta(hours=1), deadline=timedelta(hours=2))
+    until = f"; it will expire at {TODAY} 14:00:00+00 unless it is started before."
+    assert explained(utc, id) == f"It is not due until {TODAY} 13:00:00+00 (in 1 h){until}"
+    utc.clock.advance("1h")
+    register(utc)
+    assert explained(utc, id).startswith("It is due since") and explained(utc, id).endswith(until)
+    utc.clock.advance("1h")
+    assert explained(utc, id) == (
+        f"It is expired: it was not started before its deadline, {TODAY} 14:00:00+00; any live worker of queue default"
+        " will archive it."
+    )
+
+
+def test_Q13_running_and_how_far(utc: Db) -> None:
+    task = utc.claimed(register(utc))
+    utc.sql(
+        "INSERT INTO holdfast.progress (task_id, queue, attempt, fraction, note)"
+        " VALUES ($1, 'default', 1, 0.4, 'row 400')",
+        task.id,
+    )
+    assert "(for less than a second) at 40 % (row 400); its lease" in explained(utc, task.id)
+
+
 def test_Q13_the_commands_of_a_parked_task_can_be_used(utc: Db) -> None:
     one, two = utc.parked(), utc.parked()
     commands = [part.split(")),")[0].split("))")[0] + ")" for part in explained(utc, one).split(", or ")[1:3]]
@@ -275,7 +360,7 @@ def test_Q13_not_there(utc: Db) -> None:
     id = uuid7()
     text = explained(utc, id)
     assert text.startswith(f"There is no task {id}: it is in another database or schema than holdfast_")
-    assert ".holdfast, was never committed, or ended longer ago than finished tasks are kept." in text
+    assert ".holdfast, was never committed, or ended longer ago than finished tasks are kept (7 d at most)." in text
     assert str(utc.one("SELECT holdfast.explain(NULL)")).startswith("There is no task without an id: ")
 
 

@@ -149,7 +149,13 @@ class Presence:
         old_names = sorted({kind for (kind, _), step in self._tasks._steps.items() if step.kind == name} - {name})
         await self._link.run(
             self._queries.declare_kind(
-                name, first.queue, first.priority, only, msgspec.json.encode(graph), was=old_names
+                name,
+                first.queue,
+                first.priority,
+                only,
+                msgspec.json.encode(graph),
+                was=old_names,
+                about=msgspec.json.encode({name: step.about for name, step in steps.items()}),
             )
         )
 

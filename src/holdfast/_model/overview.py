@@ -56,6 +56,8 @@ class KindInfo:
     graph: Mapping[str, Any]
     workers: int
     seen_at: datetime
+    about: Mapping[str, Any]
+    """For each step, `fields`: the names of its fields, and `errors`: with how many a task is parked there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A step as the engine sees it: its settings, its args in and out, and how to call it."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NotRequired, Required, TypedDict, get_origin
 
@@ -12,7 +12,7 @@ from holdfast._model.codec import decoder_for, encode
 from holdfast._model.context import Context
 from holdfast._model.options import Settings, Upgrade
 from holdfast._model.outcome import Done
-from holdfast._model.storable import unknown_class
+from holdfast._model.storable import stored_names, unknown_class
 from holdfast.errors import DecodeError, EncodeError
 
 MAIN = "main"
@@ -54,6 +54,21 @@ class Step:
         self.takes_ctx = takes_ctx
         self._result_type = result_type
         self._upgrades: tuple[Upgrade, ...] = ()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """For those who have only the database: its fields, and with how many errors a task is parked here."""
+        told: dict[str, Any] = {}
+        if (fields := self._fields) is not None:
+            told["fields"] = list(fields)
+        if len(self.retry) == 1 and self.retry[0].on == (Exception,):
+            told["errors"] = self.retry[0].limit + 1
+        return told
+
+    @property
+    def _fields(self) -> Sequence[str] | None:
+        """The names under which its args are stored; None if there may be others."""
+        raise NotImplementedError
 
     def decode(self, args: bytes) -> Any:
         """The value to call this step with, or a DecodeError."""
@@ -104,6 +119,10 @@ class ClassStep(Step):
     def call(self, value: Any, ctx: Context) -> Any:
         return value.run(ctx) if self.takes_ctx else value.run()
 
+    @property
+    def _fields(self) -> Sequence[str] | None:
+        return stored_names(self.target)
+
     @cached_property
     def _decoder(self) -> Callable[[bytes], Any]:
         return _decoder_of(lambda: self.target, self.target.__name__)
@@ -120,6 +139,10 @@ class FunctionStep(Step):
 
     def call(self, value: Any, ctx: Context) -> Any:
         return self.target(ctx, **value) if self.takes_ctx else self.target(**value)
+
+    @property
+    def _fields(self) -> Sequence[str] | None:
+        return list(hints.signature(self.target).parameters)[self.takes_ctx :]
 
     @cached_property
     def _decoder(self) -> Callable[[bytes], Any]:

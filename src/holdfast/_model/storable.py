@@ -87,6 +87,17 @@ def field_names(cls: type) -> tuple[str, ...] | None:
     return None
 
 
+def stored_names(cls: type) -> tuple[str, ...] | None:
+    """The names under which the fields of a class are stored; None if it gives them names of its own, or takes any."""
+    if issubclass(cls, msgspec.Struct):
+        return cls.__struct_encode_fields__
+    if is_pydantic(cls):
+        config, fields = getattr(cls, "model_config", {}), getattr(cls, "model_fields", {})
+        if config.get("extra") == "allow" or any(each.alias or each.validation_alias for each in fields.values()):
+            return None
+    return field_names(cls)
+
+
 def is_pydantic(cls: type) -> bool:
     """Whether pydantic makes this class, without importing pydantic for those who do not use it."""
     return "__pydantic_validator__" in vars(cls)

@@ -166,7 +166,7 @@ ORDER BY n.name COLLATE "C"
 
 -- kinds --
 -- What workers declared, and how many live ones know any of a kind's steps.
-SELECT k.name, k.queue, k.priority, k.paused_at, k.paused_by, k.graph, coalesce(knowing.workers, 0), k.seen_at
+SELECT k.name, k.queue, k.priority, k.paused_at, k.paused_by, k.graph, coalesce(knowing.workers, 0), k.seen_at, k.about
 FROM holdfast.kind k
 LEFT JOIN (
     SELECT split_part(s.step, '.', 1) AS kind, count(DISTINCT w.id) AS workers

@@ -459,13 +459,13 @@ WHERE stopped_at IS NULL AND seen_at < holdfast.now() - interval '5 minutes'
 
 -- declare_kind --
 -- A worker tells what it knows about a kind.
-INSERT INTO holdfast.kind AS k (name, queue, priority, first, graph, was)
-VALUES (:name::text, :queue::text, :priority::smallint, :first::text, :graph::jsonb, :was::text[])
+INSERT INTO holdfast.kind AS k (name, queue, priority, first, graph, about, was)
+VALUES (:name::text, :queue::text, :priority::smallint, :first::text, :graph::jsonb, :about::jsonb, :was::text[])
 ON CONFLICT (name) DO UPDATE
-SET queue = excluded.queue, priority = excluded.priority, first = excluded.first, graph = excluded.graph, was = excluded.was,
-    seen_at = holdfast.now()
-WHERE (k.queue, k.priority, k.first, k.graph, k.was)
-      IS DISTINCT FROM (excluded.queue, excluded.priority, excluded.first, excluded.graph, excluded.was)
+SET queue = excluded.queue, priority = excluded.priority, first = excluded.first, graph = excluded.graph,
+    about = excluded.about, was = excluded.was, seen_at = holdfast.now()
+WHERE (k.queue, k.priority, k.first, k.graph, k.about, k.was)
+      IS DISTINCT FROM (excluded.queue, excluded.priority, excluded.first, excluded.graph, excluded.about, excluded.was)
 
 -- ensure_partitions --
 -- Partitions for the coming days.

@@ -427,7 +427,14 @@ class Queries:
         return self._query("bury", _nothing)
 
     def declare_kind(
-        self, name: str, queue: str, priority: int, first: str | None, graph: bytes, was: Sequence[str] = ()
+        self,
+        name: str,
+        queue: str,
+        priority: int,
+        first: str | None,
+        graph: bytes,
+        was: Sequence[str] = (),
+        about: bytes = b"{}",
     ) -> Query[None]:
         return self._query(
             "declare_kind",
@@ -437,6 +444,7 @@ class Queries:
             priority=priority,
             first=first,
             graph=_text(graph),
+            about=_text(about),
             was=list(was),
         )
 

@@ -79,7 +79,7 @@ def enqueue(
       holdfast enqueue send_receipt '{"order_id": 42, "to": "a@b.c"}' --delay 5m --deadline 1h
       holdfast enqueue rebuild_index customer:=42 --unique --unique-for 10m
     """
-    from holdfast import named
+    from holdfast import insights, named
 
     _check_name(kind)
     _check_key(options)
@@ -92,13 +92,15 @@ def enqueue(
     fields = _args(args)
     with setup.opened() as (app, queries):
         warnings = _Warnings(quiet=setup.json)
-        slip, meant = _about_name(kind, app, queries)
+        known = {each.name: each for each in app.ask(insights.kinds(queries))}
+        slip, meant = _about_name(kind, known)
         ref = app.enqueue(named(kind, fields), **given)
         # One that has ended may be archived no more.
         task = app.info(ref.id) if ref.created else None
         warnings.add(f"{slip} To take this one back: holdfast cancel {ref.id}" if meant and ref.created else slip)
+        warnings.add(_about_fields(kind, fields, known) if slip is None else None)
         warnings.add(_about_conflict(ref, options))
-        if task is not None and not warnings.told:
+        if task is not None and slip is None:
             warnings.add(_about_workers(task))
         answer = {"id": ref.id, "created": ref.created, "enqueued": ref.enqueued}
         answer |= {"warnings": warnings.told} if warnings.told else {}
@@ -108,7 +110,7 @@ def enqueue(
         if not setup.json:
             note(str(ref.id))
         # That nobody knows its step has been told just now.
-        told = task if warnings.told else None
+        told = task if task is not None and task.phase == "unroutable" else None
         _wait(setup, app, queries, ref, timeout, answer, told)
 
 
@@ -150,12 +152,9 @@ class _Warnings:
                 note(text)
 
 
-def _about_name(name: str, app: "SyncApp", queries: "Queries") -> tuple[str | None, str | None]:
+def _about_name(name: str, known: "Mapping[str, KindInfo]") -> tuple[str | None, str | None]:
     """A name that no worker has declared so far, a slip or code that is not deployed yet; and what may be meant."""
-    from holdfast import insights
-
     kind, _, step = name.partition(".")
-    known = {each.name: each for each in app.ask(insights.kinds(queries))}
     if not known:
         return None, None
     if kind not in known:
@@ -169,6 +168,22 @@ def _about_name(name: str, app: "SyncApp", queries: "Queries") -> tuple[str | No
         meant = _nearest(step, steps, f"{kind}.")
         return f"no worker has declared a step {step!r} of {kind} so far{_did_you_mean(meant)}", meant
     return None, None
+
+
+def _about_fields(name: str, args: Mapping[str, Any], known: "Mapping[str, KindInfo]") -> str | None:
+    """Args that the step has no field for. They are ignored when it is executed, and newer code may have them."""
+    kind, _, step = name.partition(".")
+    if kind not in known:
+        return None
+    steps = _steps(known[kind])
+    about = known[kind].about.get(step or (steps[0] if len(steps) == 1 else ""), {})
+    unknown = [each for each in args if each not in about["fields"]] if "fields" in about else []
+    if not unknown:
+        return None
+    listed = ", ".join(line(each) for each in about["fields"]) or "none"
+    meant = _nearest(unknown[0], about["fields"]) if len(unknown) == 1 else None
+    those = f"the argument {unknown[0]!r}" if len(unknown) == 1 else f"the arguments {', '.join(map(repr, unknown))}"
+    return f"{line(name)} ignores {line(those)}{_did_you_mean(meant) or '.'} Its arguments are: {listed}"
 
 
 def _steps(kind: "KindInfo") -> list[str]:

@@ -287,6 +287,7 @@ CREATE TABLE holdfast.kind (
     priority  smallint NOT NULL,
     first     holdfast.step_name,
     graph     jsonb NOT NULL,
+    about     jsonb NOT NULL DEFAULT '{}',
     was       text[] NOT NULL DEFAULT '{}',
     seen_at   timestamptz NOT NULL DEFAULT holdfast.now(),
     paused_at timestamptz,
@@ -298,6 +299,7 @@ COMMENT ON COLUMN holdfast.kind.queue IS 'Where its tasks go unless the enqueue 
 COMMENT ON COLUMN holdfast.kind.priority IS 'The priority of its tasks unless the enqueue says otherwise.';
 COMMENT ON COLUMN holdfast.kind.first IS 'Its only step if it has just one, else null.';
 COMMENT ON COLUMN holdfast.kind.graph IS 'Which step can follow which: {"ReadName": ["SayHello"], …}.';
+COMMENT ON COLUMN holdfast.kind.about IS 'For each step: the names of its fields, and with how many errors at the step a task is parked, if that is one number.';
 COMMENT ON COLUMN holdfast.kind.was IS 'Its old names, under which tasks may still stand: a pause holds for them too.';
 COMMENT ON COLUMN holdfast.kind.seen_at IS 'When a worker last declared it anew.';
 COMMENT ON COLUMN holdfast.kind.paused_at IS 'Since when none of its tasks is claimed; null unless paused. Workers that declare it anew leave it alone.';

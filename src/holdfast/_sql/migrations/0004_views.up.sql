@@ -119,6 +119,7 @@ AS $$
 DECLARE
     moment timestamptz := holdfast.now();
     full_name text := t.kind || '.' || t.step;
+    parking text;
     pauses text;
     live record;
     knew record;
@@ -129,8 +130,10 @@ BEGIN
         RETURN format('It is expired: it was not started before its deadline, %s; any live worker of queue %s will archive it',
             holdfast.the_time(t.deadline), t.queue);
     ELSIF t.run_at > moment AND t.errors > 0 THEN
-        RETURN format('It waits for its next attempt at %s (in %s) after %s at this step, the last of them %s', holdfast.the_time(t.run_at),
-            holdfast.how_long(t.run_at - moment), holdfast.how_many(t.errors, 'error'), holdfast.error_line(t.error));
+        SELECT k.about -> t.step ->> 'errors' INTO parking FROM holdfast.kind k WHERE k.name = t.kind OR t.kind = ANY (k.was) LIMIT 1;
+        RETURN format('It waits for its next attempt at %s (in %s) after %s at this step%s, the last of them %s', holdfast.the_time(t.run_at),
+            holdfast.how_long(t.run_at - moment), holdfast.how_many(t.errors, 'error'), coalesce(', of ' || parking || ' that park it', ''),
+            holdfast.error_line(t.error));
     ELSIF t.run_at > moment THEN
         RETURN format('It is not due until %s (in %s)', holdfast.the_time(t.run_at), holdfast.how_long(t.run_at - moment));
     END IF;
@@ -161,14 +164,14 @@ BEGIN
         RETURN format('It is due, but no live worker serves queue %s; served are: %s', t.queue, holdfast.one_line(
             (SELECT string_agg(DISTINCT s.queue, ', ') FROM holdfast.worker w, unnest(w.queues) AS s(queue) WHERE holdfast.is_live(w))));
     ELSIF live.able = 0 THEN
-        SELECT holdfast.one_line(w.name, 100) AS name, w.seen_at, holdfast.is_live(w) AS live,
+        SELECT holdfast.one_line(w.name, 100) AS name, holdfast.one_line(w.version, 100) AS version, w.seen_at, holdfast.is_live(w) AS live,
                holdfast.one_line(array_to_string(w.queues, ', ')) AS queues
         INTO knew FROM holdfast.worker w WHERE full_name = ANY (w.steps) ORDER BY holdfast.is_live(w) DESC, w.seen_at DESC LIMIT 1;
         RETURN format('It is due and %s queue %s, but none knows the step %s: %s',
             CASE live.serving WHEN 1 THEN '1 live worker serves' ELSE live.serving || ' live workers serve' END, t.queue, full_name,
             CASE WHEN knew.live THEN format('worker %s does, and serves %s', knew.name, knew.queues)
-                 WHEN knew.seen_at IS NOT NULL THEN format('the last that did was worker %s, seen until %s; it may have been renamed or removed',
-                                                           knew.name, holdfast.the_time(knew.seen_at))
+                 WHEN knew.seen_at IS NOT NULL THEN format('the last that did was worker %s of version %s, seen until %s; it may have been renamed or removed',
+                                                           knew.name, knew.version, holdfast.the_time(knew.seen_at))
                  ELSE 'see whether the name is right and the code deployed' END);
     ELSIF live.claiming = 0 THEN
         RETURN format('It is due, but all live workers that serve queue %s and know the step %s are stopping', t.queue, full_name);
@@ -245,9 +248,10 @@ CREATE FUNCTION holdfast.explain_parked(t holdfast.task) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format('It is parked%s at %s: %s; repair the cause, then resume it (holdfast retry %s, or select %I.retry(%L)),'
-                  ' or give it up (holdfast discard %s, or select %I.discard(%L))',
+                  ' or give it up (holdfast discard %s, or select %I.discard(%L))%s',
         ' since ' || holdfast.the_time(p.parked_at), t.kind || '.' || t.step, holdfast.error_line(t.error),
-        t.id, :'schema', t.id, t.id, :'schema', t.id)
+        t.id, :'schema', t.id, t.id, :'schema', t.id,
+        '; until then it holds the key ' || holdfast.one_line(t.key) || ', and no other task of queue ' || t.queue || ' gets that')
     FROM holdfast.parked p WHERE p.id = t.id
 $$;
 COMMENT ON FUNCTION holdfast.explain_parked(holdfast.task) IS 'Internal: why a task is parked, and what to do about it.';
@@ -262,6 +266,8 @@ AS $$
              FROM holdfast.change c WHERE c.task_id = a.id AND c.action = 'discard' ORDER BY c.id DESC LIMIT 1), '')
             || ', while it was parked at ' || a.kind || '.' || a.step || ': ' || holdfast.error_line(a.error)
         ELSE coalesce(': ' || holdfast.one_line(a.error ->> 'message'), '') END
+        || coalesce((SELECT format('; its key %s is held until %s all the same', holdfast.one_line(k.key), holdfast.the_time(k.held_until))
+                     FROM holdfast.key k WHERE k.queue = a.queue AND k.key = a.key AND k.task_id = a.id AND k.held_until > holdfast.now()), '')
 $$;
 COMMENT ON FUNCTION holdfast.explain_ended(holdfast.archive) IS 'Internal: how a task ended.';
 
@@ -297,8 +303,8 @@ BEGIN
     IF FOUND THEN
         RETURN holdfast.explain_ended(a) || '.';
     END IF;
-    RETURN format('There is no task %s: it is in another database or schema than %s.%s, was never committed, or ended longer ago than finished tasks are kept.',
-        coalesce(id::text, 'without an id'), current_database(), :'schema');
+    RETURN format('There is no task %s: it is in another database or schema than %s.%s, was never committed, or ended longer ago than finished tasks are kept (%s at most).',
+        coalesce(id::text, 'without an id'), current_database(), :'schema', holdfast.how_long(holdfast.longest_retention()));
 END
 $$;
 COMMENT ON FUNCTION holdfast.explain(uuid) IS
