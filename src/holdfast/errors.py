@@ -13,6 +13,7 @@
     ├── DecodeError             stored args do not fit the step's fields
     ├── DatabaseUnreachable     the server cannot be reached or refuses us; passwords are removed
     ├── SchemaError             the schema is missing, too old or too new for this code
+    │   └── NotPermitted        this database role may not do that; the message says how it is let
     ├── EmbeddedError           the embedded server cannot be set up, started or stopped
     ├── TaskNotFound            no such task, live or archived
     ├── LeaseLost               this attempt no longer holds its task; raised by ctx.move, to be let pass
@@ -81,6 +82,10 @@ class DatabaseUnreachable(HoldfastError):
 
 class SchemaError(HoldfastError):
     """The schema is missing, too old or too new for this code."""
+
+
+class NotPermitted(SchemaError):
+    """The database role of this connection was not given the part that this needs."""
 
 
 class EmbeddedError(HoldfastError):

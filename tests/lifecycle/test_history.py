@@ -450,9 +450,19 @@ def test_A4_two_sweepers_do_not_meet_and_settings_wait_for_a_slice(own_db: Db) -
 def test_A4_a_slice_reads_only_its_blocks(own_db: Db) -> None:
     own_db.clock.set(NOW - 4 * DAY)
     many(own_db, 2000, "mail", NOW - 4 * DAY)
-    query = own_db.queries.read("sweep", first="(4,0)", below="(8,0)", named=["mail"], expired=["mail"], others=False)
-    query = with_text(query, "/*partition*/archive", '"archive_p20310516"')
-    assert "Tid Range Scan" in own_db.explain(query)
+    day = (NOW - 4 * DAY).replace(hour=0, minute=0, second=0, microsecond=0)
+    query = own_db.queries.read(
+        "sweep",
+        since=day,
+        until=day + DAY,
+        first="(4,0)",
+        below="(8,0)",
+        named=["mail"],
+        expired=["mail"],
+        others=False,
+    )
+    plan = own_db.explain(with_text(query, "/*parent*/archive", '"archive"'))
+    assert "Tid Range Scan on archive_p20310516" in plan and "Seq Scan" not in plan
 
 
 # --- workers and changes

@@ -4,7 +4,7 @@ import inspect
 import re
 
 from holdfast import insights, schedules
-from holdfast._db import migrate
+from holdfast._db import migrate, roles
 from holdfast._sql import failures, history, repair
 from holdfast._sql import schedules as planning
 from holdfast._sql.plans import Plan, drive_sync
@@ -38,7 +38,7 @@ def test_every_statement_is_used_by_a_query() -> None:
     """A statement that nobody sends is dead text."""
     source = inspect.getsource(Queries) + inspect.getsource(insights) + inspect.getsource(migrate)
     source += inspect.getsource(history) + inspect.getsource(failures) + inspect.getsource(repair)
-    source += inspect.getsource(schedules) + inspect.getsource(planning)
+    source += inspect.getsource(schedules) + inspect.getsource(planning) + inspect.getsource(roles)
     # Written once, and found by a part of their names: `_with_children`.
     names = {re.sub("_with_children$", "", name) for name in statements("holdfast")}
     assert [name for name in names if f'"{name}"' not in source] == []

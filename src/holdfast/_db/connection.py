@@ -39,6 +39,7 @@ from holdfast.errors import (
     DatabaseUnreachable,
     EnqueueRefused,
     HoldfastError,
+    NotPermitted,
     ScheduleError,
     SchemaError,
     TaskNotFound,
@@ -364,9 +365,9 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
         case state if state is not None and state.startswith(_DATA):
             return HoldfastError(f"the database refused this: {text}{hint}")
         case "42501":
-            return SchemaError(
-                f"this database role may not do that: {text}. "
-                "Use the role that owns the schema, or let the owner GRANT it what it needs"
+            return NotPermitted(
+                f"this database role may not do that: {text}. Let the owner of schema {schema!r} give it its part: "
+                "holdfast roles grant producer|worker|viewer|operator ROLE"
             )
     return None
 

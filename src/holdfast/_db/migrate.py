@@ -25,7 +25,7 @@ _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.(up|down)\.sql")
 MINIMUM_SERVER = 140000
 
 # The catalog leaves out the names of schemas on the search path: without one, everybody reads the same.
-_NO_SEARCH_PATH = "SET LOCAL search_path = pg_catalog"
+NO_SEARCH_PATH = "SET LOCAL search_path = pg_catalog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,20 @@ def script(schema: str, *, above: int = 0) -> str:
             parts.append(
                 f"-- migration {migration.version}: {migration.name}\nBEGIN;\n{for_schema(migration.up, schema)}"
             )
-            parts.append(f"{_record(schema, migration)}\nCOMMIT;\n")
+            parts.append(f"{NO_SEARCH_PATH};\n{renewal(schema)};\n{_record(schema, migration)}\nCOMMIT;\n")
     return "\n".join(parts)
+
+
+def renewal(schema: str) -> str:
+    """What follows every migration: rights on what is new."""
+    found = statements(schema)
+    grants = found["grants"].text.replace("$1::text", "given.part")
+    return found["renew_grants"].text.replace("/*grants*/SELECT ''", grants)
+
+
+def migration_lock(schema: str) -> tuple[str, list[str]]:
+    """One at a time changes a schema and the rights on it, until the transaction ends."""
+    return "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", [f"holdfast migrate {schema}"]
 
 
 async def status(url: str, schema: str = "holdfast") -> Status:
@@ -99,7 +111,7 @@ async def status(url: str, schema: str = "holdfast") -> Status:
     try:
         with explaining(schema):
             async with connection.transaction():
-                await connection.execute(_NO_SEARCH_PATH)
+                await connection.execute(NO_SEARCH_PATH)
                 return await _status(connection, check_schema(schema))
     finally:
         await connection.close()
@@ -133,10 +145,8 @@ async def _one_step(connection: AsyncConnection[Any], schema: str, target: int, 
         try:
             async with connection.transaction():
                 await connection.execute("SET LOCAL lock_timeout = '1s'")
-                await connection.execute(_NO_SEARCH_PATH)
-                await connection.execute(
-                    "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", [f"holdfast migrate {schema}"]
-                )
+                await connection.execute(NO_SEARCH_PATH)
+                await connection.execute(*migration_lock(schema))
                 await _script(connection, statements(schema)["migration_table"].text)
                 at = await _one(connection, schema, "schema_version")
                 _refuse_newer(schema, at)
@@ -145,6 +155,7 @@ async def _one_step(connection: AsyncConnection[Any], schema: str, target: int, 
                 migration = migrations()[at if at < target else at - 1]
                 if at < target:
                     await _script(connection, for_schema(migration.up, schema))
+                    await _script(connection, renewal(schema))
                     seen = await _objects(connection, schema)
                     await _rows(connection, schema, "record_migration", migration.version, migration.name, seen)
                     return f"{migration.version} {migration.name}"

@@ -1,7 +1,7 @@
 """History by the day: which partitions are to be dropped, and what is deleted from the others."""
 
 from collections.abc import Callable, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -30,6 +30,9 @@ class ToSweep(NamedTuple):
     """A partition from which some queues' rows are to be deleted, and where to go on in it."""
 
     name: str
+    parent: str
+    since: datetime
+    until: datetime
     block: int
     blocks: int
     span: timedelta
@@ -71,6 +74,16 @@ def drop(queries: Queries, partition: OldPartition) -> Plan[int | None]:
     return size
 
 
+def owned(queries: Queries) -> Query[bool]:
+    """Whether this role owns the tables, and so may detach and drop partitions."""
+    return _query(queries, "owns_history", _maybe)
+
+
+def drop_oldest(queries: Queries) -> Query[tuple[date, int] | None]:
+    """Drops the oldest partition that is to be dropped, and tells its day and size: for those who do not own it."""
+    return _query(queries, "drop_oldest_partition", lambda rows: (rows[0][0], rows[0][1]) if rows else None)
+
+
 def sweep(queries: Queries, blocks: int) -> Plan[Swept | None]:
     """Deletes from the next blocks of the oldest partition that needs it; None if none does, or another is at it."""
     if not (yield _query(queries, "may_sweep", _maybe)):
@@ -83,13 +96,15 @@ def sweep(queries: Queries, blocks: int) -> Plan[Swept | None]:
         queries,
         "sweep",
         _maybe,
+        since=found.since,
+        until=found.until,
         first=f"({found.block},0)",
         below=f"({below},0)",
         named=found.named,
         expired=found.expired,
         others=found.others,
     )
-    rows: int = yield _of_partition(deleting, found.name)
+    rows: int = yield _of_partition(deleting, found.name, found.parent)
     ended = below >= found.blocks
     yield _query(
         queries, "note_sweep", _nothing, name=found.name, span=found.span, block=0 if ended else below, ended=ended
@@ -142,7 +157,7 @@ def _query(queries: Queries, name: str, read: Callable[[Sequence[Row]], T], /, *
     return Query(query.statement, query.parameters, read)
 
 
-def _of_partition(query: Query[T], name: str, parent: str = "") -> Query[T]:
+def _of_partition(query: Query[T], name: str, parent: str) -> Query[T]:
     text = query.statement.text.replace("/*partition*/archive", quote(name)).replace("/*parent*/archive", quote(parent))
     return Query(query.statement.with_text(text), query.parameters, query.read)
 

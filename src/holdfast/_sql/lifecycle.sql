@@ -509,23 +509,17 @@ SELECT holdfast.discard(:id::uuid, :options::jsonb)
 -- much later than the one before it, the first not before the given time: the answers say when.
 SELECT c.id, holdfast.retry(c.id, :options::jsonb || CASE WHEN c.at IS NULL THEN '{}' ELSE jsonb_build_object('at', c.at) END), c.at
 FROM (SELECT l.id, greatest(:first::timestamptz, holdfast.now()) + (row_number() OVER (ORDER BY l.id) - 1) * :spacing::interval AS at
-      FROM (SELECT id FROM holdfast.task
-            WHERE id = ANY (:ids::uuid[])
-              AND concat_ws(' ', state, attempt, extract(epoch FROM run_at)) = (:seen::text[])[array_position(:ids::uuid[], id)]
-              AND (attempt = 0 AND deadline <= holdfast.now()) IS NOT TRUE
-            ORDER BY id FOR UPDATE SKIP LOCKED) AS l) AS c
+      FROM (SELECT id FROM holdfast.lock_free(:ids::uuid[])
+            WHERE concat_ws(' ', state, attempt, extract(epoch FROM run_at)) = (:seen::text[])[array_position(:ids::uuid[], id)]
+              AND (attempt = 0 AND deadline <= holdfast.now()) IS NOT TRUE) AS l) AS c
 
 -- cancel_many --
 -- Cancels those of these tasks that nobody has cancelled yet, and that are locked by nobody.
-SELECT c.id, holdfast.cancel(c.id, :options::jsonb)
-FROM (SELECT id FROM holdfast.task WHERE id = ANY (:ids::uuid[]) AND cancel_at IS NULL
-      ORDER BY id FOR UPDATE SKIP LOCKED) AS c
+SELECT c.id, holdfast.cancel(c.id, :options::jsonb) FROM holdfast.lock_free(:ids::uuid[]) AS c WHERE c.cancel_at IS NULL
 
 -- discard_many --
 -- Gives up those of these tasks that are parked and locked by nobody.
-SELECT c.id, holdfast.discard(c.id, :options::jsonb)
-FROM (SELECT id FROM holdfast.task WHERE id = ANY (:ids::uuid[]) AND state = 'parked'
-      ORDER BY id FOR UPDATE SKIP LOCKED) AS c
+SELECT c.id, holdfast.discard(c.id, :options::jsonb) FROM holdfast.lock_free(:ids::uuid[]) AS c WHERE c.state = 'parked'
 
 -- stop_workers --
 -- Asks workers to stop.

@@ -38,6 +38,15 @@ FROM (
 ) AS t
 ORDER BY t.detaching DESC, t.attached, t.day, t.name COLLATE "C" LIMIT :limit::integer
 
+-- owns_history --
+-- Whether this role may detach and drop partitions: only the owner of a table may.
+SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :'schema' AND c.relname = 'archive'
+
+-- drop_oldest_partition --
+-- Drops one day of one table, if there is one to be dropped, for those who do not own it.
+SELECT day, bytes FROM holdfast.drop_oldest_partition()
+
 -- detach_partition --
 -- Takes a day off without stopping anybody. Must not be in a transaction.
 ALTER TABLE holdfast./*parent*/archive DETACH PARTITION holdfast./*partition*/archive CONCURRENTLY
@@ -72,10 +81,11 @@ WHERE to_regclass(format('%I.%I', :'schema', p.name)) IS NULL
 SELECT pg_try_advisory_xact_lock(hashtextextended(:'schema' || ' history', 0))
 
 -- to_sweep --
--- The oldest partition with rows of queues whose retention has ended before that of others: where to go on in it, how many
--- blocks it has, up to which retention rows are deleted, which queues have a retention of their own, which of them are
--- meant, and whether all others are.
-SELECT h.name, CASE WHEN p.sweeping = due.span THEN p.block ELSE 0 END,
+-- The oldest partition with rows of queues whose retention has ended before that of others: its parent and its day, where
+-- to go on in it, how many blocks it has, up to which retention rows are deleted, which queues have a retention of their own,
+-- which of them are meant, and whether all others are.
+SELECT h.name, h.parent, (h.until AT TIME ZONE 'UTC' - interval '1 day') AT TIME ZONE 'UTC', h.until,
+       CASE WHEN p.sweeping = due.span THEN p.block ELSE 0 END,
        pg_catalog.pg_relation_size(format('%I.%I', :'schema', h.name)::regclass) / current_setting('block_size')::bigint, due.span,
        ARRAY(SELECT q.name::text FROM holdfast.queue q WHERE q.retention IS NOT NULL),
        ARRAY(SELECT q.name::text FROM holdfast.queue q WHERE q.retention <= due.span),
@@ -90,10 +100,12 @@ WHERE NOT h.detaching AND h.drop_after > holdfast.now() AND (p.swept IS NULL OR 
 ORDER BY h.until, h.name LIMIT 1
 
 -- sweep --
--- Deletes what queues no longer keep from some blocks of a partition. No index is needed, and none is paid for.
+-- Deletes what queues no longer keep from some blocks of a day. No index is needed, and none is paid for. By the parent:
+-- a worker that does not own the tables has rights on that only.
 WITH gone AS (
-    DELETE FROM holdfast./*partition*/archive r
-    WHERE r.ctid >= :first::text::tid AND r.ctid < :below::text::tid
+    DELETE FROM holdfast./*parent*/archive r
+    WHERE r.finished_at >= :since::timestamptz AND r.finished_at < :until::timestamptz
+      AND r.ctid >= :first::text::tid AND r.ctid < :below::text::tid
       AND CASE WHEN r.queue = ANY (:named::text[]) THEN r.queue = ANY (:expired::text[]) ELSE :others::boolean END
     RETURNING 1
 )

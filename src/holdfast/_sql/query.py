@@ -72,7 +72,7 @@ def for_schema(text: str, schema: str) -> str:
 def statements(schema: str) -> Mapping[str, Statement]:
     """All named statements, rendered for a schema."""
     bodies: dict[str, str] = {}
-    for file in ("lifecycle.sql", "maintenance.sql", "schedules.sql", "insights.sql", "migrate.sql"):
+    for file in ("lifecycle.sql", "maintenance.sql", "schedules.sql", "insights.sql", "migrate.sql", "roles.sql"):
         found = bodies_of(resources.files("holdfast._sql").joinpath(file).read_text("utf-8"))
         if twice := bodies.keys() & found.keys():
             raise ValueError(f"there twice: {', '.join(sorted(twice))}")

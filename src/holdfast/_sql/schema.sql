@@ -126,7 +126,8 @@ $$;
 COMMENT ON FUNCTION holdfast.archive_task(t holdfast.task, final_state text, reason text) IS 'Internal: moves a task that is not running, and is locked by the caller, to the archive.';
 
 CREATE FUNCTION holdfast.cancel(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     t "holdfast".task;
@@ -266,7 +267,8 @@ $$;
 COMMENT ON FUNCTION holdfast.check_options(options jsonb, known text[]) IS 'Internal: refuses options that are no object, have a name that is not known, or say by and why with other things than strings.';
 
 CREATE FUNCTION holdfast.delete_schedule(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     s "holdfast".schedule := "holdfast".lock_schedule(name);
@@ -287,7 +289,8 @@ $$;
 COMMENT ON FUNCTION holdfast.delete_schedule(name text, options jsonb) IS 'Deletes a schedule; its occurrences and tasks stay. One that a live worker''s code declares is refused: pause it. Options: by, why.';
 
 CREATE FUNCTION holdfast.discard(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     t "holdfast".task;
@@ -304,8 +307,38 @@ $$;
 
 COMMENT ON FUNCTION holdfast.discard(id uuid, options jsonb) IS 'Gives a parked task up: it is archived as discarded. Options: by, why.';
 
+CREATE FUNCTION holdfast.drop_oldest_partition() RETURNS TABLE(day date, bytes bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '200ms'
+    AS $_$
+DECLARE
+    old record;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast' || ' partitions', 0));
+    SELECT o.name, o.day INTO old
+    FROM (SELECT h.name, h.day FROM "holdfast".history h WHERE h.drop_after <= "holdfast".now() OR h.detaching
+          UNION ALL
+          SELECT p.name, to_date(right(p.name, 8), 'YYYYMMDD') FROM "holdfast".partition p
+          JOIN pg_catalog.pg_class c ON c.relname = p.name AND c.relnamespace = to_regnamespace(quote_ident('holdfast'))
+          WHERE p.dropping_at IS NOT NULL AND NOT c.relispartition) AS o
+    WHERE o.name ~ '^(archive|attempt)_p[0-9]{8}$'
+    ORDER BY o.day, o.name COLLATE "C" LIMIT 1;
+    IF FOUND THEN
+        day := old.day;
+        bytes := pg_total_relation_size(format('%I.%I', 'holdfast', old.name)::regclass);
+        EXECUTE format('DROP TABLE %I.%I', 'holdfast', old.name);
+        DELETE FROM "holdfast".partition p WHERE p.name = old.name;
+        RETURN NEXT;
+    END IF;
+END
+$_$;
+
+COMMENT ON FUNCTION holdfast.drop_oldest_partition() IS 'Internal: drops the oldest partition that the retention lets go, for a worker that does not own the tables; answers its day and size, or nothing.';
+
 CREATE FUNCTION holdfast.enqueue(step text, args jsonb DEFAULT '{}'::jsonb, options jsonb DEFAULT '{}'::jsonb) RETURNS uuid
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     t "holdfast".task := "holdfast".new_task(step, args, options);
@@ -321,7 +354,8 @@ $$;
 COMMENT ON FUNCTION holdfast.enqueue(step text, args jsonb, options jsonb) IS 'Enqueues a task: select "holdfast".enqueue(''greeter.ReadName'', ''{"filename": "name.txt"}''). Options: id, queue, priority, delay, at, headers; deadline (not started by then, a length of time or a time, means never started); key, or unique (a key made from kind, step and args); unique_for (the key also holds for so long, even if the task has ended); on_conflict while the key is held: skip (answers the id of the task that holds it), raise, or replace (new args and time for that one if it was never started).';
 
 CREATE FUNCTION holdfast.enqueue_many(entries jsonb, options jsonb DEFAULT '{}'::jsonb) RETURNS SETOF uuid
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     defaults jsonb := coalesce(options, '{}');
@@ -396,7 +430,8 @@ $$;
 COMMENT ON FUNCTION holdfast.enqueue_many(entries jsonb, options jsonb) IS 'Enqueues many tasks, all or none: select "holdfast".enqueue_many(''[{"step": "greeter.ReadName", "args": {"filename": "name.txt"}}]''). An entry may have any option of enqueue; the options here are defaults for all. The ids come in the order of the entries; an error names the entry as entries[0], entries[1] and so on.';
 
 CREATE FUNCTION holdfast.ensure_partition(day date) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     parent text;
@@ -426,7 +461,8 @@ $$;
 COMMENT ON FUNCTION holdfast.ensure_partition(day date) IS 'Makes the partitions of archive and attempt for one UTC day, if they are missing.';
 
 CREATE FUNCTION holdfast.ensure_partitions(days integer DEFAULT 14) RETURNS void
-    LANGUAGE sql
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
     SELECT "holdfast".ensure_partition((("holdfast".now() AT TIME ZONE 'UTC')::date + n))
     FROM generate_series(-1, days) AS n
@@ -444,8 +480,7 @@ $$;
 COMMENT ON FUNCTION holdfast.error_line(error jsonb) IS 'Internal: type and message of an error in one line.';
 
 CREATE FUNCTION holdfast.expire_holder(task_queue text, task_key text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     t "holdfast".task;
@@ -731,7 +766,8 @@ $$;
 COMMENT ON FUNCTION holdfast.explain_running(t holdfast.task) IS 'Internal: who is executing a task.';
 
 CREATE FUNCTION holdfast.fire_schedule(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS SETOF uuid
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     s "holdfast".schedule := "holdfast".lock_schedule(name);
@@ -805,7 +841,8 @@ CREATE FUNCTION holdfast.how_many(n bigint, what text, most bigint DEFAULT NULL:
 COMMENT ON FUNCTION holdfast.how_many(n bigint, what text, most bigint) IS 'Internal: a number of things for people; counting ended behind the most.';
 
 CREATE FUNCTION holdfast.insert_keyed(new_id uuid, new_queue text, new_kind text, new_step text, new_args jsonb, new_priority smallint, new_run_at timestamp with time zone, new_deadline timestamp with time zone, new_key text, new_headers jsonb, held_for interval, on_conflict text, OUT id uuid, OUT kind text, OUT enqueued text, OUT state text) RETURNS record
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
 DECLARE
@@ -1022,6 +1059,13 @@ CREATE FUNCTION holdfast.known_steps(kind text) RETURNS text[]
 $$;
 
 COMMENT ON FUNCTION holdfast.known_steps(kind text) IS 'Internal: the steps of a kind that were declared, or that a live worker knows.';
+
+CREATE FUNCTION holdfast.lock_free(ids uuid[]) RETURNS SETOF holdfast.task
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$ SELECT * FROM "holdfast".task t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE SKIP LOCKED $$;
+
+COMMENT ON FUNCTION holdfast.lock_free(ids uuid[]) IS 'Internal: locks those of these tasks that nobody else has locked, and answers them.';
 
 CREATE TABLE holdfast.schedule (
     name holdfast.queue_name NOT NULL,
@@ -1276,7 +1320,8 @@ $_$;
 COMMENT ON FUNCTION holdfast.pausable(name text, options jsonb) IS 'Internal: whether a name means a queue or a kind, or a clear error.';
 
 CREATE FUNCTION holdfast.pause(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     what text := "holdfast".pausable(name, options);
@@ -1301,7 +1346,8 @@ $$;
 COMMENT ON FUNCTION holdfast.pause(name text, options jsonb) IS 'Pauses a queue or a kind: none of its tasks is claimed until "holdfast".resume(name); running steps finish. Options: what (queue or kind, if the name is both, or of a queue not used yet), by, why.';
 
 CREATE FUNCTION holdfast.pause_schedule(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     s "holdfast".schedule := "holdfast".lock_schedule(name);
@@ -1360,7 +1406,8 @@ $$;
 COMMENT ON FUNCTION holdfast.refuse_id(id uuid, state text) IS 'Internal: says that a given id is taken.';
 
 CREATE FUNCTION holdfast.resume(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     what text := "holdfast".pausable(name, options);
@@ -1398,7 +1445,8 @@ $$;
 COMMENT ON FUNCTION holdfast.resume(name text, options jsonb) IS 'Lets the tasks of a paused queue or kind be claimed again. Options: what (queue or kind, if the name is both), by, why.';
 
 CREATE FUNCTION holdfast.resume_schedule(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     s "holdfast".schedule := "holdfast".lock_schedule(name);
@@ -1430,7 +1478,8 @@ $_$;
 COMMENT ON FUNCTION holdfast.retention(queue text) IS 'How long finished tasks of a queue and their attempts are kept at least; without a name, those of queues that say nothing else.';
 
 CREATE FUNCTION holdfast.retry(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     t "holdfast".task;
@@ -1472,7 +1521,8 @@ $$;
 COMMENT ON FUNCTION holdfast.retry(id uuid, options jsonb) IS 'Resumes a parked task at its step with a fresh budget. Options: args and step (repair), at (not before then), by, why, expected_attempt (refuse if somebody was faster), strict (refuse a step that nobody knows, in place of a notice).';
 
 CREATE FUNCTION holdfast.set_default(options jsonb) RETURNS jsonb
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     span interval := "holdfast".read_retention(options -> 'retention');
@@ -1494,7 +1544,8 @@ $$;
 COMMENT ON FUNCTION holdfast.set_default(options jsonb) IS 'Changes what holds for all queues that say nothing else, and answers it. Options: retention (such as "14 days": how long finished tasks and their attempts are kept; "default": 7 days), by, why.';
 
 CREATE FUNCTION holdfast.set_queue(name text, options jsonb) RETURNS jsonb
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     span interval := "holdfast".read_retention(options -> 'retention');
@@ -1518,7 +1569,8 @@ $$;
 COMMENT ON FUNCTION holdfast.set_queue(name text, options jsonb) IS 'Changes settings of a queue, and answers those it has. Options: retention (such as "2 days": how long its finished tasks and their attempts are kept; "default": as all others), by, why.';
 
 CREATE FUNCTION holdfast.set_schedule(name text, definition jsonb, options jsonb DEFAULT '{}'::jsonb) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     defaults jsonb := '{"args": {}, "options": {}, "scopes": null, "catch_up": "latest", "catch_up_window": 86400, "catch_up_limit": 100,
@@ -1551,7 +1603,8 @@ $$;
 COMMENT ON FUNCTION holdfast.set_schedule(name text, definition jsonb, options jsonb) IS 'Makes a schedule, or changes what is given of an existing one: select "holdfast".set_schedule(''nightly'', ''{"timing": {"cron": "0 3 * * *", "tz": "Europe/Berlin"}, "step": "report", "args": {"days": 1}}''). More: options (of enqueue), scopes (an array), catch_up (skip, latest, all), catch_up_window and start_delay and jitter (seconds), catch_up_limit, overlap (allow, skip, queue), start, end. Options here: by, why.';
 
 CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL::uuid) RETURNS integer
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     asked integer;
@@ -1744,6 +1797,7 @@ CREATE TABLE holdfast.change (
     task_id uuid,
     action text NOT NULL,
     by text NOT NULL,
+    role text DEFAULT SESSION_USER NOT NULL,
     why text,
     old jsonb,
     new jsonb,
@@ -1760,6 +1814,8 @@ COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard, stop, pause
 
 COMMENT ON COLUMN holdfast.change.by IS 'Who: as given, else the database role.';
 
+COMMENT ON COLUMN holdfast.change.role IS 'The database role that logged in, whoever it says it is.';
+
 COMMENT ON COLUMN holdfast.change.why IS 'The reason given.';
 
 COMMENT ON COLUMN holdfast.change.old IS 'The values before.';
@@ -1767,6 +1823,24 @@ COMMENT ON COLUMN holdfast.change.old IS 'The values before.';
 COMMENT ON COLUMN holdfast.change.new IS 'The values after.';
 
 COMMENT ON COLUMN holdfast.change.at IS 'When.';
+
+CREATE TABLE holdfast.grantee (
+    role text NOT NULL,
+    part text NOT NULL,
+    granted_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
+    granted_by text DEFAULT SESSION_USER NOT NULL,
+    CONSTRAINT grantee_part CHECK ((part = ANY (ARRAY['producer'::text, 'worker'::text, 'viewer'::text, 'operator'::text])))
+);
+
+COMMENT ON TABLE holdfast.grantee IS 'Which database roles were given which part, by holdfast roles grant: their rights are renewed by every migration.';
+
+COMMENT ON COLUMN holdfast.grantee.role IS 'The name of the role.';
+
+COMMENT ON COLUMN holdfast.grantee.part IS 'producer: may enqueue; worker: may claim and execute; viewer: may look at everything; operator: may look, retry, cancel, pause and so on.';
+
+COMMENT ON COLUMN holdfast.grantee.granted_at IS 'When it was first given.';
+
+COMMENT ON COLUMN holdfast.grantee.granted_by IS 'The role that gave it.';
 
 CREATE VIEW holdfast.history AS
  SELECT (c.relname)::text AS name,
@@ -2104,6 +2178,9 @@ COMMENT ON VIEW holdfast.tasks IS 'All tasks, live and archived. phase says more
 
 ALTER TABLE ONLY holdfast.change
     ADD CONSTRAINT change_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast.grantee
+    ADD CONSTRAINT grantee_pkey PRIMARY KEY (role, part);
 
 ALTER TABLE ONLY holdfast.key
     ADD CONSTRAINT key_pkey PRIMARY KEY (queue, key);

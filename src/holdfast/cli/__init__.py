@@ -53,6 +53,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "resume": ("operate:resume", "Take a pause back."),
         "set": ("history:set_", "Change how long history is kept."),
         "maintain": ("history:maintain", "Do the chores of workers once, by hand."),
+        "roles": ("roles:roles", "Let other database roles work, enqueue, look and operate."),
     },
     "More": {
         "completion": ("completion:completion", "Print a script that completes commands in your shell."),

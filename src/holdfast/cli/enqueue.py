@@ -1,14 +1,15 @@
 """`holdfast enqueue`: a task by its name, for those who do not have the code."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.cli.completion import complete_queue, complete_step
 from holdfast.cli.options import Setup, common_options, duration, json_object, json_value, pass_setup
 from holdfast.cli.output import Failure, line, note, print_json, print_result
+from holdfast.errors import NotPermitted
 
 if TYPE_CHECKING:
     from holdfast._model.options import EnqueueOptions
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from holdfast._model.reference import TaskInfo
     from holdfast._sql.queries import Queries
     from holdfast.sync import SyncApp, SyncRef
+
+T = TypeVar("T")
 
 
 def _refuse_args(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -92,11 +95,11 @@ def enqueue(
     fields = _args(args)
     with setup.opened() as (app, queries):
         warnings = _Warnings(quiet=setup.json)
-        known = {each.name: each for each in app.ask(insights.kinds(queries))}
+        known = _if_permitted(lambda: {each.name: each for each in app.ask(insights.kinds(queries))}) or {}
         slip, meant = _about_name(kind, known)
         ref = app.enqueue(named(kind, fields), **given)
         # One that has ended may be archived no more.
-        task = app.info(ref.id) if ref.created else None
+        task = _if_permitted(lambda: app.info(ref.id)) if ref.created else None
         warnings.add(f"{slip} To take this one back: holdfast cancel {ref.id}" if meant and ref.created else slip)
         warnings.add(_about_fields(kind, fields, known) if slip is None else None)
         warnings.add(_about_conflict(ref, options))
@@ -150,6 +153,14 @@ class _Warnings:
             self.told.append(text)
             if not self._quiet:
                 note(text)
+
+
+def _if_permitted(look: Callable[[], T]) -> T | None:
+    """What a look finds. A role that may only enqueue sees nothing, and needs no warnings to enqueue."""
+    try:
+        return look()
+    except NotPermitted:
+        return None
 
 
 def _about_name(name: str, known: "Mapping[str, KindInfo]") -> tuple[str | None, str | None]:

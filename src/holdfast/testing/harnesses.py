@@ -13,7 +13,7 @@ from holdfast.testing.blocking import blocking
 from holdfast.testing.servers import database, of_this_process
 from holdfast.testing.working import Harness
 
-_SETTINGS = ("migration", "kind", "queue", "schedule")
+_SETTINGS = ("migration", "grantee", "kind", "queue", "schedule")
 """Tables that are left alone when a given database is emptied."""
 
 

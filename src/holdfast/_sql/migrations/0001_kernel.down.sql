@@ -4,7 +4,7 @@ DROP FUNCTION holdfast.retention(text);
 DROP FUNCTION holdfast.is_live(holdfast.worker);
 DROP FUNCTION holdfast.ensure_partitions(integer);
 DROP FUNCTION holdfast.ensure_partition(date);
-DROP TABLE holdfast.partition, holdfast.setting, holdfast.change, holdfast.queue, holdfast.kind, holdfast.worker, holdfast.progress, holdfast.attempt, holdfast.archive, holdfast.key, holdfast.task;
+DROP TABLE holdfast.partition, holdfast.grantee, holdfast.setting, holdfast.change, holdfast.queue, holdfast.kind, holdfast.worker, holdfast.progress, holdfast.attempt, holdfast.archive, holdfast.key, holdfast.task;
 DROP DOMAIN holdfast.step_name, holdfast.kind_name, holdfast.queue_name;
 DROP FUNCTION holdfast.new_id();
 DROP FUNCTION holdfast.channel();

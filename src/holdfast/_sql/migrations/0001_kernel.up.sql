@@ -331,6 +331,7 @@ CREATE TABLE holdfast.change (
     task_id uuid,
     action  text NOT NULL,
     by      text NOT NULL,
+    role    text NOT NULL DEFAULT session_user,
     why     text,
     old     jsonb,
     new     jsonb,
@@ -343,10 +344,25 @@ COMMENT ON COLUMN holdfast.change.id IS 'UUID of version 7, ordered by time.';
 COMMENT ON COLUMN holdfast.change.task_id IS 'The task it was done to, if to one.';
 COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard, stop, pause, resume or set.';
 COMMENT ON COLUMN holdfast.change.by IS 'Who: as given, else the database role.';
+COMMENT ON COLUMN holdfast.change.role IS 'The database role that logged in, whoever it says it is.';
 COMMENT ON COLUMN holdfast.change.why IS 'The reason given.';
 COMMENT ON COLUMN holdfast.change.old IS 'The values before.';
 COMMENT ON COLUMN holdfast.change.new IS 'The values after.';
 COMMENT ON COLUMN holdfast.change.at IS 'When.';
+
+CREATE TABLE holdfast.grantee (
+    role       text NOT NULL,
+    part       text NOT NULL,
+    granted_at timestamptz NOT NULL DEFAULT holdfast.now(),
+    granted_by text NOT NULL DEFAULT session_user,
+    PRIMARY KEY (role, part),
+    CONSTRAINT grantee_part CHECK (part IN ('producer', 'worker', 'viewer', 'operator'))
+);
+COMMENT ON TABLE holdfast.grantee IS 'Which database roles were given which part, by holdfast roles grant: their rights are renewed by every migration.';
+COMMENT ON COLUMN holdfast.grantee.role IS 'The name of the role.';
+COMMENT ON COLUMN holdfast.grantee.part IS 'producer: may enqueue; worker: may claim and execute; viewer: may look at everything; operator: may look, retry, cancel, pause and so on.';
+COMMENT ON COLUMN holdfast.grantee.granted_at IS 'When it was first given.';
+COMMENT ON COLUMN holdfast.grantee.granted_by IS 'The role that gave it.';
 
 CREATE FUNCTION holdfast.is_live(w holdfast.worker) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
@@ -357,7 +373,7 @@ COMMENT ON FUNCTION holdfast.is_live(holdfast.worker) IS 'Whether a worker has r
 
 -- CREATE … LIKE and ATTACH rather than PARTITION OF: that would lock the parent against every finish.
 CREATE FUNCTION holdfast.ensure_partition(day date) RETURNS void
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     parent text;
@@ -386,7 +402,7 @@ $$;
 COMMENT ON FUNCTION holdfast.ensure_partition(date) IS 'Makes the partitions of archive and attempt for one UTC day, if they are missing.';
 
 CREATE FUNCTION holdfast.ensure_partitions(days integer DEFAULT 14) RETURNS void
-LANGUAGE sql
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT holdfast.ensure_partition(((holdfast.now() AT TIME ZONE 'UTC')::date + n))
     FROM generate_series(-1, days) AS n

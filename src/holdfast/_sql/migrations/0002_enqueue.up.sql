@@ -135,12 +135,13 @@ $$;
 COMMENT ON FUNCTION holdfast.unique_key(text, text, jsonb) IS 'The key that unique gives to a task: unique:KIND.STEP: and the SHA-256 of its args. To look one up: select * from holdfast.task where key = holdfast.unique_key(''greeter'', ''ReadName'', ''{"filename": "name.txt"}'').';
 
 -- Several statements in turns, each with a snapshot of its own: one alone misses what commits while it waits for a key.
--- It raises nothing, so that a caller's transaction lives on whatever the answer.
+-- It raises nothing, so that a caller's transaction lives on whatever the answer. With the rights of the owner: whoever may
+-- enqueue need not be allowed to change or archive anything else.
 CREATE FUNCTION holdfast.insert_keyed(
     new_id uuid, new_queue text, new_kind text, new_step text, new_args jsonb, new_priority smallint, new_run_at timestamptz,
     new_deadline timestamptz, new_key text, new_headers jsonb, held_for interval, on_conflict text,
     OUT id uuid, OUT kind text, OUT enqueued text, OUT state text)
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 -- Its plans are kept from when the tables were small: they must fit large ones.
 SET enable_seqscan = off
 AS $$
@@ -235,10 +236,8 @@ $$;
 COMMENT ON FUNCTION holdfast.insert_keyed(uuid, text, text, text, jsonb, smallint, timestamptz, timestamptz, text, jsonb, interval, text) IS
     'Internal: writes a new task, once per key. Answers a task and what came of it: created, replaced; existing, running, started, parked: an unfinished task holds the key; ended: that task has ended, and the key still holds; id taken; contended: the key changed hands too often.';
 
--- With the rights of the owner: whoever may enqueue need not be allowed to archive anything else.
 CREATE FUNCTION holdfast.expire_holder(task_queue text, task_key text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql
 AS $$
 DECLARE
     t holdfast.task;
@@ -335,7 +334,7 @@ $$;
 COMMENT ON FUNCTION holdfast.wake(text, timestamptz) IS 'Internal: tells workers of a task that is due now or soon.';
 
 CREATE FUNCTION holdfast.enqueue(step text, args jsonb DEFAULT '{}', options jsonb DEFAULT '{}') RETURNS uuid
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t holdfast.task := holdfast.new_task(step, args, options);
@@ -351,7 +350,7 @@ COMMENT ON FUNCTION holdfast.enqueue(text, jsonb, jsonb) IS
     'Enqueues a task: select holdfast.enqueue(''greeter.ReadName'', ''{"filename": "name.txt"}''). Options: id, queue, priority, delay, at, headers; deadline (not started by then, a length of time or a time, means never started); key, or unique (a key made from kind, step and args); unique_for (the key also holds for so long, even if the task has ended); on_conflict while the key is held: skip (answers the id of the task that holds it), raise, or replace (new args and time for that one if it was never started).';
 
 CREATE FUNCTION holdfast.enqueue_many(entries jsonb, options jsonb DEFAULT '{}') RETURNS SETOF uuid
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     defaults jsonb := coalesce(options, '{}');

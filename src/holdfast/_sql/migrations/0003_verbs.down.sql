@@ -13,4 +13,5 @@ DROP FUNCTION holdfast.retry(uuid, jsonb);
 DROP FUNCTION holdfast.check_known(text, text, boolean);
 DROP FUNCTION holdfast.known_steps(text);
 DROP FUNCTION holdfast.archive_task(holdfast.task, text, text);
+DROP FUNCTION holdfast.lock_free(uuid[]);
 DROP FUNCTION holdfast.lock_task(uuid, text, text[]);

@@ -59,8 +59,14 @@ END
 $$;
 COMMENT ON FUNCTION holdfast.check_known(text, text, boolean) IS 'Internal: tells, or if strict refuses, a step that nobody knows.';
 
+-- To lock a row takes the right to change it: operators have it by this function only.
+CREATE FUNCTION holdfast.lock_free(ids uuid[]) RETURNS SETOF holdfast.task
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT * FROM holdfast.task t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE SKIP LOCKED $$;
+COMMENT ON FUNCTION holdfast.lock_free(uuid[]) IS 'Internal: locks those of these tasks that nobody else has locked, and answers them.';
+
 CREATE FUNCTION holdfast.retry(id uuid, options jsonb DEFAULT '{}') RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t holdfast.task;
@@ -102,7 +108,7 @@ COMMENT ON FUNCTION holdfast.retry(uuid, jsonb) IS
     'Resumes a parked task at its step with a fresh budget. Options: args and step (repair), at (not before then), by, why, expected_attempt (refuse if somebody was faster), strict (refuse a step that nobody knows, in place of a notice).';
 
 CREATE FUNCTION holdfast.cancel(id uuid, options jsonb DEFAULT '{}') RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t holdfast.task;
@@ -127,7 +133,7 @@ COMMENT ON FUNCTION holdfast.cancel(uuid, jsonb) IS
     'Cancels a task: at once unless it is running, else its step is told ("cancelling") and it is never retried. Options: by, why.';
 
 CREATE FUNCTION holdfast.discard(id uuid, options jsonb DEFAULT '{}') RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t holdfast.task;
@@ -163,7 +169,7 @@ $$;
 COMMENT ON FUNCTION holdfast.archive_task(holdfast.task, text, text) IS 'Internal: moves a task that is not running, and is locked by the caller, to the archive.';
 
 CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL) RETURNS integer
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     asked integer;
@@ -223,7 +229,7 @@ $$;
 COMMENT ON FUNCTION holdfast.pausable(text, jsonb) IS 'Internal: whether a name means a queue or a kind, or a clear error.';
 
 CREATE FUNCTION holdfast.pause(name text, options jsonb DEFAULT '{}') RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     what text := holdfast.pausable(name, options);
@@ -248,7 +254,7 @@ COMMENT ON FUNCTION holdfast.pause(text, jsonb) IS
     'Pauses a queue or a kind: none of its tasks is claimed until holdfast.resume(name); running steps finish. Options: what (queue or kind, if the name is both, or of a queue not used yet), by, why.';
 
 CREATE FUNCTION holdfast.resume(name text, options jsonb DEFAULT '{}') RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     what text := holdfast.pausable(name, options);
@@ -326,7 +332,7 @@ $$;
 COMMENT ON FUNCTION holdfast.sweep_anew() IS 'Internal: lets maintenance look through all days again.';
 
 CREATE FUNCTION holdfast.set_queue(name text, options jsonb) RETURNS jsonb
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     span interval := holdfast.read_retention(options -> 'retention');
@@ -350,7 +356,7 @@ COMMENT ON FUNCTION holdfast.set_queue(text, jsonb) IS
     'Changes settings of a queue, and answers those it has. Options: retention (such as "2 days": how long its finished tasks and their attempts are kept; "default": as all others), by, why.';
 
 CREATE FUNCTION holdfast.set_default(options jsonb) RETURNS jsonb
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     span interval := holdfast.read_retention(options -> 'retention');

@@ -10,4 +10,5 @@ DROP FUNCTION holdfast.how_many(bigint, text, bigint);
 DROP FUNCTION holdfast.how_long(interval);
 DROP FUNCTION holdfast.the_time(timestamptz);
 DROP FUNCTION holdfast.one_line(text, integer);
+DROP FUNCTION holdfast.drop_oldest_partition();
 DROP VIEW holdfast.history, holdfast.parked, holdfast.attempts, holdfast.tasks;

@@ -70,6 +70,34 @@ CREATE VIEW holdfast.history AS
 COMMENT ON VIEW holdfast.history IS
     'The partitions of archive and attempt: a table per UTC day each, until when it has rows, its size with indexes, whether it is being detached, and when it is dropped at the earliest.';
 
+-- For workers that do not own the tables: DETACH CONCURRENTLY cannot be in a function. DROP stops everybody for as long as it
+-- waits for its turn, so it does not wait long. It chooses by itself: nobody can name a table to it.
+CREATE FUNCTION holdfast.drop_oldest_partition() RETURNS TABLE (day date, bytes bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    old record;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(:'schema' || ' partitions', 0));
+    SELECT o.name, o.day INTO old
+    FROM (SELECT h.name, h.day FROM holdfast.history h WHERE h.drop_after <= holdfast.now() OR h.detaching
+          UNION ALL
+          SELECT p.name, to_date(right(p.name, 8), 'YYYYMMDD') FROM holdfast.partition p
+          JOIN pg_catalog.pg_class c ON c.relname = p.name AND c.relnamespace = to_regnamespace(quote_ident(:'schema'))
+          WHERE p.dropping_at IS NOT NULL AND NOT c.relispartition) AS o
+    WHERE o.name ~ '^(archive|attempt)_p[0-9]{8}$'
+    ORDER BY o.day, o.name COLLATE "C" LIMIT 1;
+    IF FOUND THEN
+        day := old.day;
+        bytes := pg_total_relation_size(format('%I.%I', :'schema', old.name)::regclass);
+        EXECUTE format('DROP TABLE %I.%I', :'schema', old.name);
+        DELETE FROM holdfast.partition p WHERE p.name = old.name;
+        RETURN NEXT;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION holdfast.drop_oldest_partition() IS 'Internal: drops the oldest partition that the retention lets go, for a worker that does not own the tables; answers its day and size, or nothing.';
+
 -- Why it is not running ------------------------------------------------------------------------------
 
 CREATE FUNCTION holdfast.one_line(value text, most integer DEFAULT 200) RETURNS text

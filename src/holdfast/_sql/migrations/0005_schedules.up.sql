@@ -121,7 +121,7 @@ $$;
 COMMENT ON FUNCTION holdfast.check_definition(text, jsonb) IS 'Internal: refuses a definition that no worker could follow.';
 
 CREATE FUNCTION holdfast.set_schedule(name text, definition jsonb, options jsonb DEFAULT '{}') RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     defaults jsonb := '{"args": {}, "options": {}, "scopes": null, "catch_up": "latest", "catch_up_window": 86400, "catch_up_limit": 100,
@@ -154,7 +154,7 @@ COMMENT ON FUNCTION holdfast.set_schedule(text, jsonb, jsonb) IS
     'Makes a schedule, or changes what is given of an existing one: select holdfast.set_schedule(''nightly'', ''{"timing": {"cron": "0 3 * * *", "tz": "Europe/Berlin"}, "step": "report", "args": {"days": 1}}''). More: options (of enqueue), scopes (an array), catch_up (skip, latest, all), catch_up_window and start_delay and jitter (seconds), catch_up_limit, overlap (allow, skip, queue), start, end. Options here: by, why.';
 
 CREATE FUNCTION holdfast.pause_schedule(name text, options jsonb DEFAULT '{}') RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     s holdfast.schedule := holdfast.lock_schedule(name);
@@ -174,7 +174,7 @@ COMMENT ON FUNCTION holdfast.pause_schedule(text, jsonb) IS
     'Pauses a schedule: nothing of it is enqueued until holdfast.resume_schedule(name). Options: by, why.';
 
 CREATE FUNCTION holdfast.resume_schedule(name text, options jsonb DEFAULT '{}') RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     s holdfast.schedule := holdfast.lock_schedule(name);
@@ -197,7 +197,7 @@ COMMENT ON FUNCTION holdfast.resume_schedule(text, jsonb) IS
     'Lets a paused schedule go on from now: what was planned meanwhile is not caught up, unless by a backfill. Options: by, why.';
 
 CREATE FUNCTION holdfast.delete_schedule(name text, options jsonb DEFAULT '{}') RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     s holdfast.schedule := holdfast.lock_schedule(name);
@@ -218,7 +218,7 @@ COMMENT ON FUNCTION holdfast.delete_schedule(text, jsonb) IS
     'Deletes a schedule; its occurrences and tasks stay. One that a live worker''s code declares is refused: pause it. Options: by, why.';
 
 CREATE FUNCTION holdfast.fire_schedule(name text, options jsonb DEFAULT '{}') RETURNS SETOF uuid
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     s holdfast.schedule := holdfast.lock_schedule(name);
