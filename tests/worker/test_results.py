@@ -190,6 +190,7 @@ async def test_A3_a_thousand_wait_over_one_connection(holdfast: Harness) -> None
     async with running(worker):
         await until(lambda: len(holdfast.app._watch._waits) == 1000, "for all to wait")
         await is_listening(holdfast)
+        await until(worker.listener.listening.is_set, "for the worker to listen")
         # A worker that started later does not know of them: they are told again when their time has come.
         for wait in holdfast.app._watch._waits.values():
             wait.told_at = float("-inf")

@@ -189,9 +189,15 @@ class Watch(Generic[T]):
         waits = [self._waits[id] for id in ids if id in self._waits and now - self._waits[id].told_at > TELL_EVERY]
         if waits:
             words = [" ".join(["wait", *(wait.id.hex for wait in some)]) for some in _parts(waits, IN_A_WORD)]
-            await self._run(self._queries.say(words))
+            # Noted before it is said: a reconnect meanwhile takes it back.
             for wait in waits:
                 wait.told_at = now
+            try:
+                await self._run(self._queries.say(words))
+            except BaseException:
+                for wait in waits:
+                    wait.told_at = float("-inf")
+                raise
 
     def _fail(self, ids: Iterable[UUID], error: Exception) -> None:
         for id in ids:
