@@ -9,9 +9,10 @@ from uuid import UUID
 import psycopg
 import pytest
 from psycopg.pq.abc import PGresult
+from psycopg_pool import AsyncConnectionPool
 
 from holdfast import App, HoldfastError, Tasks
-from holdfast._db import coalesce
+from holdfast._db import coalesce, pool
 from holdfast._db.pool import Pool
 from holdfast._db.wire import Wire
 from holdfast.testing import Harness
@@ -198,6 +199,52 @@ def test_M17_an_app_on_one_loop_after_the_other(holdfast: Harness) -> None:
     assert values(holdfast) == [1] * 15
 
 
+async def test_M17_a_loop_can_end_while_a_connection_is_set_up(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def endless(connection: psycopg.AsyncConnection[Any], _: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await connection.close()
+
+    monkeypatch.setattr(pool, "learn", endless)
+    before = asyncio.all_tasks()
+    caller = asyncio.create_task(App(holdfast.url, include=[tasks]).enqueue(store.bind(value=1)))
+    await begun.wait()
+    # As `asyncio.run` does at its end: everything is cancelled once, and waited for.
+    left = asyncio.all_tasks() - before
+    assert caller in left
+    for each in left:
+        each.cancel()
+    _, pending = await asyncio.wait(left, timeout=10)
+    for each in pending:
+        each.cancel()
+    assert not pending
+
+
+async def test_M17_who_goes_away_does_not_wait_for_a_server_that_is_silent(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(holdfast.url, include=[tasks])
+    with monkeypatch.context() as silence:
+        silence.setattr(Wire, "_read", lambda wire: asyncio.get_running_loop().remove_reader(wire._socket))
+        caller = asyncio.create_task(app.enqueue(store.bind(value=1)))
+        await until(lambda: app._pool._coalescer._wire is not None, "for the connection to be prepared")
+        caller.cancel()
+        _, pending = await asyncio.wait([caller], timeout=10)
+        for each in pending:
+            each.cancel()
+        await asyncio.wait([caller])
+        assert not pending
+    await app.enqueue(store.bind(value=2))
+    await app.close()
+    assert values(holdfast) == [2]
+
+
 # --- lost answers
 
 
@@ -294,6 +341,30 @@ def end_sessions(holdfast: Harness) -> list[UUID]:
         " WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'holdfast'"
         " AND query NOT LIKE 'LOCK%'"
     )
+
+
+async def test_M8_a_pool_of_connections_that_never_answer_keeps_nobody_for_ever(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await store.enqueue(value=0)).info()  # over another connection, which stays in the pool
+    asked: list[Any] = []
+
+    async def silent(connection: Any) -> None:
+        asked.append(connection)
+        if len(asked) == 1:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(AsyncConnectionPool, "check_connection", staticmethod(silent))
+    monkeypatch.setattr(pool, "HINT_TIMEOUT", 0.1)
+    lose(monkeypatch, executed=True)
+    caller = asyncio.create_task(store.enqueue(value=1))
+    _, pending = await asyncio.wait([caller], timeout=20)
+    for each in pending:
+        each.cancel()
+    assert not pending
+    assert (await caller).created
+    assert len(asked) == 2
+    assert values(holdfast) == [0, 1]
 
 
 async def test_M17_a_connection_that_is_stuck_is_given_up(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

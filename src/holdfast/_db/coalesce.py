@@ -48,8 +48,8 @@ class Coalescer:
         self._wire: Wire | None = None
         self._opening = asyncio.Lock()
         self._waiting: list[_Wanted] = []
-        self._on_their_way: list[_Wanted] = []
-        self._busy = False
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def enqueue(self, task: NewTask, *, durable: bool) -> bool:
         """Whether the task is new. Raises `Alone` if it must be sent by itself, and the driver's errors."""
@@ -58,16 +58,16 @@ class Coalescer:
         loop = asyncio.get_running_loop()
         wanted = _Wanted(task, durable, loop.create_future())
         self._waiting.append(wanted)
-        if not self._busy:
-            self._busy = True
+        if self._idle.is_set():
+            self._idle.clear()
             # Not at once: whoever is about to ask in this turn of the loop goes along.
             loop.call_soon(self._flush)
         return await wanted.answer
 
     async def close(self) -> None:
         """Waits for what is on its way and gives the connection back."""
-        while self._busy:
-            await asyncio.wait([wanted.answer for wanted in (*self._on_their_way, *self._waiting)])
+        while not self._idle.is_set():
+            await self._idle.wait()
         await self._drop()
 
     async def _open(self) -> None:
@@ -76,11 +76,13 @@ class Coalescer:
                 return
             await self._drop()
             pool = await self._pool()
-            self._wire = Wire(await pool.getconn(CALL_TIMEOUT))
+            wire = self._wire = Wire(await pool.getconn(CALL_TIMEOUT))
             try:
                 async with asyncio.timeout(CALL_TIMEOUT):
-                    await self._wire.prepare(self._queries.for_enqueue)
-            except BaseException:
+                    await wire.prepare(self._queries.for_enqueue)
+            except BaseException as error:
+                if not isinstance(error, DriverError):
+                    wire.close()  # the server may never answer, and whoever went away must not wait for it
                 await self._drop()
                 raise
 
@@ -93,13 +95,16 @@ class Coalescer:
                 await wire.release()
         except (DriverError, TimeoutError):
             wire.close()
+        except BaseException:
+            wire.close()  # as it is, nobody else could use the connection
+            raise
         finally:
             await (await self._pool()).putconn(wire.connection)
 
     def _flush(self) -> None:
-        batch = self._on_their_way = self._next_batch()
+        batch = self._next_batch()
         if not batch:
-            self._busy = False
+            self._idle.set()
             return
         if self._wire is None:
             self._answer(batch, [], OperationalError("the connection was closed"))

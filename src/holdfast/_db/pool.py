@@ -3,8 +3,8 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -36,24 +36,31 @@ T = TypeVar("T")
 
 SIZE = 10
 HINT_TIMEOUT = 5.0
-"""Seconds that a caller waits for workers to be woken, after what he asked for is committed."""
+"""Seconds that a caller waits for workers to be woken, after what he asked for is committed, or for a sign of life."""
 LARGE = 8 * 1024
 """Characters of parameters up to which a query is pipelined: `Pipeline.sync()` of psycopg waits for answers with the
 last of a larger one still unsent, for ever."""
 
 
+@contextmanager
+def _cancellable() -> Iterator[None]:
+    """What the pool's workers do here can be cancelled: they take no notice of that, and a loop would never end."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        # Once more, when the worker has passed over the first and waits for its next task.
+        if (worker := asyncio.current_task()) is not None:
+            asyncio.get_running_loop().call_soon(worker.cancel)
+        raise
+
+
 class _Connection(AsyncConnection[Any]):
-    """A connection whose opening can be cancelled: the pool takes no notice of that, and would never end."""
+    """A connection whose opening can be cancelled."""
 
     @classmethod
     async def connect(cls, *args: Any, **options: Any) -> Self:
-        try:
+        with _cancellable():
             return await super().connect(*args, **options)
-        except asyncio.CancelledError:
-            # Once more, when the pool's worker has passed over the first and waits for its next task.
-            if (opening := asyncio.current_task()) is not None:
-                asyncio.get_running_loop().call_soon(opening.cancel)
-            raise
 
 
 class Pool:
@@ -118,9 +125,8 @@ class Pool:
         """
         with explaining(self._schema):
             pool = self._pool or await self._open()
-            await pool.check()
             answer: T | None = None
-            async with pool.connection(CALL_TIMEOUT) as connection:
+            async with _sound_connection(pool) as connection:
                 async with asyncio.timeout(CALL_TIMEOUT), connection.transaction() as transaction:
                     for query in to_say(connection, self._queries, durable):
                         await run(connection, query)
@@ -158,10 +164,35 @@ class Pool:
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         _adapt(connection)
-        # Whatever the role's default is: what follows a plan must see what was committed meanwhile.
-        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-        await meet(connection)
-        await learn(connection, self._queries)
+        with _cancellable():
+            # Whatever the role's default is: what follows a plan must see what was committed meanwhile.
+            await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+            await meet(connection)
+            await learn(connection, self._queries)
+
+
+@asynccontextmanager
+async def _sound_connection(pool: AsyncConnectionPool[AsyncConnection[Any]]) -> AsyncIterator[AsyncConnection[Any]]:
+    """A connection that answers: after an outage the pool may have some that do not, and never will.
+
+    Not by `pool.check()`, which waits for each of them without limit, and cannot be cancelled.
+    """
+    async with asyncio.timeout(CALL_TIMEOUT):
+        while True:
+            connection = await pool.getconn(CALL_TIMEOUT)
+            try:
+                async with asyncio.timeout(HINT_TIMEOUT):
+                    await pool.check_connection(connection)
+                break
+            except BaseException as error:
+                await connection.close()
+                await pool.putconn(connection)
+                if not isinstance(error, (DriverError, TimeoutError)):
+                    raise
+    try:
+        yield connection
+    finally:
+        await pool.putconn(connection)
 
 
 def _extend(limit: asyncio.Timeout) -> None:
