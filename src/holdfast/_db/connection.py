@@ -496,6 +496,14 @@ class Link:
                 await self._after(error)
                 raise
 
+    async def aside(self, text: str, limit: float) -> list[Any]:
+        """The same on a connection for this alone: whatever else this one is wanted for need not wait."""
+        another = Link(self._url, self._queries, self._name, self._timeout)
+        try:
+            return await another.read_only(text, limit)
+        finally:
+            await another.close()
+
     async def close(self) -> None:
         """Closes the connection; a later call opens a new one."""
         connection, self._connection = self._connection, None

@@ -2,7 +2,8 @@
 
 There is no leader. A round reads what is due, asks for scopes (outside any transaction, with a time limit), then
 locks, works out and writes in one transaction per batch. It sleeps until the next plan time by the database's clock.
-No task is executed here, so a slow one delays no schedule; one that cannot be planned backs off by itself.
+No task is executed here, so a slow one delays no schedule; one whose scopes take long is left for a later round, and
+one that cannot be planned backs off by itself.
 """
 
 import asyncio
@@ -12,14 +13,13 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import msgspec
-
-from holdfast._db.connection import Link, is_data_error, is_passing, pause_after
+from holdfast._db.connection import Link, is_contended, is_passing, pause_after
+from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.schedule import Definition, Schedule, check_scopes
 from holdfast._sql import schedules
 from holdfast._sql.queries import Queries
 from holdfast._sql.schedules import Candidate, Found, Trouble
-from holdfast.errors import HoldfastError, ScheduleError
+from holdfast.errors import DatabaseUnreachable, HoldfastError, ScheduleError
 
 log = logging.getLogger("holdfast.scheduler")
 
@@ -27,6 +27,8 @@ BATCH = 100
 LOOK_EVERY = 30.0
 """Seconds after which it looks whether a schedule was added, if no notification says so."""
 SCOPES_WITHIN = 30.0
+PATIENCE = 0.2
+"""Seconds that a round waits for scopes; those that take longer are planned when they are there."""
 LOCK_TIMEOUT = "5s"
 SINCE = 5
 """The version of the schema that brought schedules."""
@@ -44,6 +46,10 @@ class Scheduler:
         self._enqueued = enqueued
         self._wake = asyncio.Event()
         self._failures: dict[str, int] = {}
+        self._asking: dict[str, tuple[Found, asyncio.Task[Candidate | BaseException]]] = {}
+        self._calls: dict[str, asyncio.Future[Any]] = {}
+        self._threads = Threads()
+        self._one_query = asyncio.Lock()
         self.resting = False
 
     def wake(self) -> None:
@@ -62,6 +68,14 @@ class Scheduler:
 
     async def run(self) -> None:
         """Plans for ever; survives every passing error."""
+        try:
+            await self._run()
+        finally:
+            for _, asking in self._asking.values():
+                asking.cancel()
+            self._threads.close()
+
+    async def _run(self) -> None:
         failures = 0
         while True:
             self._wake.clear()
@@ -74,7 +88,7 @@ class Scheduler:
                 failures += 1
                 log.log(logging.WARNING if failures == 1 else logging.DEBUG, "scheduling is interrupted: %s", error)
                 wait = pause_after(failures, longest=10.0)
-            self.resting = wait > 0
+            self.resting = wait > 0 and not self._asking
             if wait > 0:
                 try:
                     async with asyncio.timeout(wait):
@@ -85,26 +99,39 @@ class Scheduler:
 
     async def catch_up(self) -> None:
         """Plans until nothing is due: for tests, which move the clock."""
-        while found := await self._link.run(schedules.due(self._queries, list(self._declared), BATCH)):
-            await self._plan(found)
+        while found := await self._link.run(schedules.due(self._queries, self._free(), BATCH)):
+            await self._plan(found, patience=None)
 
     async def round(self) -> float:
         """Plans what is due; answers how long to sleep."""
-        found = await self._link.run(schedules.due(self._queries, list(self._declared), BATCH))
-        if found:
-            await self._plan(found)
+        found = await self._link.run(schedules.due(self._queries, self._free(), BATCH))
+        if found or self._asking:
+            await self._plan(found, PATIENCE)
             if len(found) >= BATCH:
                 return 0.0
-        soonest = await self._link.run(schedules.next_in(self._queries, list(self._declared)))
+        soonest = await self._link.run(schedules.next_in(self._queries, self._free()))
         if soonest is None or soonest > LOOK_EVERY:
             return LOOK_EVERY
         # Not all workers at the same instant: the first to come does the work.
         return max(0.0, soonest) + random.uniform(0.001, 0.02)  # noqa: S311 - no secret
 
-    async def _plan(self, found: list[Found]) -> None:
+    def _free(self) -> list[str]:
+        """What the code declares, but for what is still being asked about."""
+        return [name for name in self._declared if name not in self._asking]
+
+    async def _plan(self, found: list[Found], patience: float | None) -> None:
         candidates: list[Candidate] = []
         troubles: list[Trouble] = []
-        for one, ready in zip(found, await asyncio.gather(*map(self._prepare, found)), strict=True):
+        for one in found:
+            if one.name not in self._asking:
+                self._asking[one.name] = one, asyncio.create_task(self._prepare(one))
+        await asyncio.wait([asking for _, asking in self._asking.values()], timeout=patience)
+        for one, asking in list(self._asking.values()):
+            if not asking.done():
+                asking.add_done_callback(self._asked)
+                continue
+            del self._asking[one.name]
+            ready = asking.result()
             if isinstance(ready, Candidate):
                 candidates.append(ready)
             else:
@@ -113,6 +140,9 @@ class Scheduler:
         if troubles:
             await self._link.run(schedules.fail(self._queries, troubles))
 
+    def _asked(self, asking: "asyncio.Task[Candidate | BaseException]") -> None:
+        self.wake()
+
     async def _prepare(self, found: Found) -> Candidate | BaseException:
         """What planning needs to know beforehand. Whatever goes wrong here concerns this schedule alone."""
         definition = schedules.understood(found)
@@ -120,7 +150,7 @@ class Scheduler:
             return definition
         try:
             return Candidate(found.name, found.version, definition, await self._scopes(found.name, definition))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return error
 
     async def _scopes(self, name: str, definition: Definition) -> Sequence[str]:
@@ -129,12 +159,26 @@ class Scheduler:
         if isinstance(definition.scopes, tuple):
             return definition.scopes
         schedule = self._declared.get(name)
-        async with asyncio.timeout(SCOPES_WITHIN):
-            if schedule is not None and schedule.find_scopes is not None:
-                return check_scopes(await _call(schedule.find_scopes))
-            if schedule is not None and schedule.scopes_query is not None:
-                return check_scopes(await self._link.read_only(schedule.scopes_query, SCOPES_WITHIN))
+        if schedule is not None and schedule.find_scopes is not None:
+            async with asyncio.timeout(SCOPES_WITHIN):
+                return check_scopes(await self._call(name, schedule.find_scopes))
+        if schedule is not None and schedule.scopes_query is not None:
+            async with self._one_query:  # on a connection of its own: planning goes on meanwhile
+                return check_scopes(await self._link.aside(schedule.scopes_query, SCOPES_WITHIN))
         raise ScheduleError("its scopes come from code that this worker does not have")
+
+    async def _call(self, name: str, find: Callable[[], Any]) -> list[str]:
+        """Scopes by a function: a plain one in a thread, so that it blocks nobody."""
+        if inspect.iscoroutinefunction(find):
+            return list(await find())
+        # One that took too long is waited for again, not called once more beside itself.
+        call = self._calls.get(name) or self._calls.setdefault(name, self._threads.run(find))
+        try:
+            found = await outcome_of(call)
+        finally:
+            if call.done():
+                del self._calls[name]
+        return list(await found if inspect.isawaitable(found) else found)
 
     async def _tick(self, candidates: list[Candidate]) -> list[Trouble]:
         """Plans together; if that cannot be written, each by itself, so that only the culprit is held up."""
@@ -143,7 +187,9 @@ class Scheduler:
         try:
             ticked = await self._link.follow(schedules.tick(self._queries, candidates), lock_timeout=LOCK_TIMEOUT)
         except Exception as error:
-            if not isinstance(error, (HoldfastError, msgspec.MsgspecError)) and not is_data_error(error):
+            # What is wrong with the connection would be so for all. Whatever else it is, also a key that somebody
+            # holds for long, comes of what one of these schedules says.
+            if isinstance(error, DatabaseUnreachable) or (is_passing(error) and not is_contended(error)):
                 raise
             if len(candidates) == 1:
                 only = candidates[0]
@@ -172,9 +218,3 @@ class Scheduler:
             said,
         )
         return Trouble(found.name, found.version, said[:2000], failures)
-
-
-async def _call(find: Callable[[], Any]) -> list[str]:
-    """Scopes by a function: a plain one in a thread, so that it blocks nobody."""
-    found = await find() if inspect.iscoroutinefunction(find) else await asyncio.to_thread(find)
-    return list(await found if inspect.isawaitable(found) else found)

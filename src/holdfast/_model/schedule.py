@@ -18,7 +18,7 @@ from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.request import Request, request_of
 from holdfast._model.timing import Cron, Every, Times, Timing, aware, timing
-from holdfast.errors import ConfigError, EncodeError, EnqueueRefused, ScheduleError
+from holdfast.errors import ConfigError, EncodeError, EnqueueRefused, HoldfastError, ScheduleError
 
 CatchUp: TypeAlias = Literal["skip", "latest", "all"]
 Overlap: TypeAlias = Literal["allow", "skip", "queue"]
@@ -94,31 +94,34 @@ class Definition:
     def from_json(cls, stored: Mapping[str, Any]) -> "Definition":
         """What was stored, by whomever; ScheduleError if it is none."""
         try:
-            scopes = stored.get("scopes")
+            scopes, options = stored.get("scopes"), stored.get("options") or {}
+            if not isinstance(options, dict) or not isinstance(options.get("headers") or {}, dict):
+                raise ScheduleError("the definition cannot be read: options and their headers are objects")
             return cls(
                 timing(stored["timing"]),
                 step=stored["step"],
                 args=stored.get("args") or {},
-                options=stored.get("options") or {},
+                options=options,
                 scopes=check_scopes(scopes) if isinstance(scopes, list) else scopes,
                 **_policies({name: stored[name] for name in _POLICIES if stored.get(name) is not None}),
                 start=_moment(stored.get("start"), "start"),
                 end=_moment(stored.get("end"), "end"),
             )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ScheduleError(f"the definition cannot be read: {error!r}") from None
+        except HoldfastError:
+            raise
+        except Exception as error:  # anybody may have written anything
+            raise ScheduleError(f"the definition cannot be read: {error!r:.500}") from None
 
     # --- planning
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first plan time later than `moment`."""
-        begin = moment if self.start is None else max(moment, self.start - timedelta(microseconds=1))
-        following = next(self.timing.after(begin), None)
+        following = next(self.timing.after(self._begin(moment)), None)
         return None if following is None or (self.end is not None and following > self.end) else following
 
     def due(self, watermark: datetime, now: datetime, *, is_new: bool = False) -> Due:
         """The plans after `watermark` that are to be enqueued now. A new scope begins with the newest."""
-        begin = watermark if self.start is None else max(watermark, self.start - timedelta(microseconds=1))
+        begin = self._begin(watermark)
         until = now if self.end is None else min(now, self.end)
         if self.catch_up == "all" and not is_new:
             begin = max(begin, now - self.catch_up_window)
@@ -131,6 +134,10 @@ class Definition:
         if newest is not None and self.catch_up == "skip" and now - newest > PUNCTUAL:
             newest = None
         return Due([] if newest is None else [newest], max(watermark, until), False)
+
+    def _begin(self, moment: datetime) -> datetime:
+        """Plans lie after this: the start itself may be one."""
+        return moment if self.start is None or self.start <= moment else self.start - timedelta(microseconds=1)
 
     def _newest(self, begin: datetime, until: datetime) -> datetime | None:
         """The last plan of a time, looking back farther and farther: there may be a million of them."""

@@ -87,12 +87,17 @@ class Cron(Timing):
     def after(self, moment: datetime) -> Iterator[datetime]:
         last = moment
         try:
-            for instant in self._instants(moment - _LOOK_BACK):
+            for instant in self._instants(self._start(moment)):
                 if instant > last:
                     last = instant
                     yield instant
         except OverflowError:
             return  # the end of the calendar
+
+    def _start(self, moment: datetime) -> datetime:
+        """Where to begin: what came before matters to times of the day alone, if the clocks were set not long ago."""
+        before = moment - _LOOK_BACK
+        return moment if self._is_rhythm or self._change_within(before, moment) is None else before
 
     def _instants(self, start: datetime) -> Iterator[datetime]:
         """Walks along stretches of constant offset; within one, local and real time go side by side."""

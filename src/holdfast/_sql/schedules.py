@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast._model.request import Request
-from holdfast._model.schedule import Definition
+from holdfast._model.schedule import Definition, Due
 from holdfast._sql import plans
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import NewTask, Queries
@@ -188,25 +188,27 @@ def _work_out(
     name, definition, now = candidate.name, candidate.definition, marks.now
     work = _Worked()
     waits: list[float] = []
+    found: dict[tuple[datetime, bool], Due] = {}  # most scopes are equally far
     for scope in candidate.scopes:
         begin = known.get((name, scope))
         is_new = begin is None and marks.planned is not None
         begin = max(marks.watermark, begin or marks.planned or marks.watermark)
-        due = definition.due(begin, now, is_new=is_new)
-        done = due.watermark
+        due = found.get((begin, is_new)) or found.setdefault((begin, is_new), definition.due(begin, now, is_new=is_new))
+        done, more = due.watermark, due.more
         held = (name, scope) in busy
         for position, plan in enumerate(due.plans):
             if definition.overlap == "queue" and (held or position > 0):
                 # The rest stays where it is until this one has ended.
                 done = plan - timedelta(microseconds=1)
                 waits.append(min(LATEST, max(SOONEST, (now - plan).total_seconds() / 10)))
+                more = False
                 break
             skipped = (
                 "the one before was unfinished" if definition.overlap == "skip" and (held or position > 0) else None
             )
             work.occurrences.append(_occurrence(candidate, scope, plan, skipped))
         work.scopes.append({"schedule": name, "scope": scope, "watermark": done})
-        work.more = work.more or due.more
+        work.more = work.more or more
     plans_made = [o.plan for o in work.occurrences if o.skipped is None]
     following = definition.next_after(now)
     soonest = now if work.more else now + timedelta(seconds=min(waits)) if waits else following
@@ -285,8 +287,10 @@ def understood(found: Found) -> Definition | HoldfastError:
     """The definition of a schedule as it is stored, or what is wrong with it."""
     try:
         return Definition.from_json(msgspec.json.decode(found.definition))
-    except (HoldfastError, msgspec.MsgspecError, ValueError) as error:
-        return error if isinstance(error, HoldfastError) else HoldfastError(str(error))
+    except HoldfastError as error:
+        return error
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return HoldfastError(str(error))
 
 
 def _json(value: object) -> str:
