@@ -106,7 +106,7 @@ class Scheduler:
         """Plans what is due; answers how long to sleep."""
         found = await self._link.run(schedules.due(self._queries, self._free(), BATCH))
         if found or self._asking:
-            await self._plan(found, PATIENCE)
+            await self._plan(found)
             if len(found) >= BATCH:
                 return 0.0
         soonest = await self._link.run(schedules.next_in(self._queries, self._free()))
@@ -119,7 +119,7 @@ class Scheduler:
         """What the code declares, but for what is still being asked about."""
         return [name for name in self._declared if name not in self._asking]
 
-    async def _plan(self, found: list[Found], patience: float | None) -> None:
+    async def _plan(self, found: list[Found], patience: float | None = PATIENCE) -> None:
         candidates: list[Candidate] = []
         troubles: list[Trouble] = []
         for one in found:
