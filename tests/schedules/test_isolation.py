@@ -99,9 +99,14 @@ async def test_S8_more_than_the_limit_behind_an_unfinished_one_does_not_spin(pla
 def test_S11_the_next_time_is_found_without_walking_through_the_day_before(tz: str) -> None:
     """Counted, not timed: a line with seconds is asked for its next time every second."""
     every_second = Cron("* * * * * *", tz=tz)
-    asked = []
+    asked: list[datetime] = []
     offset = every_second._offset
-    every_second._offset = lambda instant: asked.append(instant) or offset(instant)  # type: ignore[method-assign]
+
+    def counted(instant: datetime) -> timedelta:
+        asked.append(instant)
+        return offset(instant)
+
+    every_second._offset = counted  # type: ignore[method-assign]
     for moment in (NOON, datetime(2031, 10, 26, 12, tzinfo=UTC)):  # also on the day when the clocks are set
         assert next(every_second.after(moment)) == moment + timedelta(seconds=1)
     assert len(asked) < 20
