@@ -348,8 +348,10 @@ def _worker(row: Row) -> WorkerInfo:
 
 
 def _kind(row: Row) -> KindInfo:
-    name, queue, priority, paused_at, paused_by, graph, workers, seen_at, about = row
-    return KindInfo(name, queue, priority, paused_at, paused_by, _json(graph), workers, seen_at, _json(about))
+    name, queue, priority, paused_at, paused_by, graph, workers, seen_at, about, alike = row
+    return KindInfo(
+        name, queue, priority, paused_at, paused_by, _json(graph), workers, seen_at, _json(about), _json(alike) or {}
+    )
 
 
 def _json(text: bytes | None) -> Any:

@@ -1,11 +1,13 @@
 """What a worker tells the database about itself: information for people and wake-ups, never the proof of a lease."""
 
 import asyncio
+import hashlib
 import logging
 import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -16,6 +18,7 @@ from holdfast._engine.attempt import now
 from holdfast._engine.known import Known
 from holdfast._engine.settings import WorkerSettings
 from holdfast._model.graph import edges
+from holdfast._model.step import Step
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -53,6 +56,7 @@ class Presence:
         self._version = version
         self._stop = stop
         self._identity: UUID | None = None
+        self._declared: dict[str, _Declaration] = {}
         self.schema_version = 0
         self.name = settings.name or f"{socket.gethostname()}:{os.getpid()}"
 
@@ -66,8 +70,9 @@ class Presence:
                 check_version(self.schema_version, self._queries.schema)
                 await self._check_direct()
                 await self._link.run(self._queries.ensure_partitions())
-                for name in self._tasks._kinds:
-                    await self._declare(name)
+                self._declared = _declarations(self._tasks)
+                for name, declared in self._declared.items():
+                    await self._link.run(declared.told(self._queries, name))
                 return
             except Exception as error:
                 left = until - now()
@@ -109,6 +114,7 @@ class Presence:
                 limits=self._settings.limits,
                 steps=self._known.steps,
                 only=list(self._settings.only),
+                kinds={name: each.fingerprint for name, each in self._declared.items()},
                 slots=self._settings.concurrency,
                 schedules=sorted(self._tasks._schedules) if self._settings.schedules else [],
             )
@@ -139,25 +145,54 @@ class Presence:
             with suppress(Exception):
                 await self._link.run(query(self._identity))
 
-    async def _declare(self, name: str) -> None:
-        steps = {s.name: s for (k, _), s in self._tasks._steps.items() if k == name}
-        if not steps:
-            return  # a kind without steps so far
-        graph = {step: sorted({e.step for e in followers}) for step, followers in edges(self._tasks, name).items()}
-        first = next(iter(steps.values()))
-        only = first.name if len(steps) == 1 else None
-        old_names = sorted({kind for (kind, _), step in self._tasks._steps.items() if step.kind == name} - {name})
-        await self._link.run(
-            self._queries.declare_kind(
-                name,
+
+class _Declaration(NamedTuple):
+    """What a worker tells about a kind."""
+
+    queue: str
+    priority: int
+    first: str | None
+    graph: dict[str, list[str]]
+    was: list[str]
+    about: dict[str, Any]
+
+    def told(self, queries: Queries, name: str) -> Query[None]:
+        return queries.declare_kind(
+            name,
+            self.queue,
+            self.priority,
+            self.first,
+            msgspec.json.encode(self.graph),
+            was=self.was,
+            about=msgspec.json.encode(self.about),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """The same in all processes that declare it alike, in whatever order."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:8]
+
+
+def _declarations(tasks: Tasks) -> dict[str, _Declaration]:
+    """The kinds that have steps. In one pass: there may be thousands."""
+    steps: dict[str, dict[str, Step]] = {}
+    was: dict[str, set[str]] = {}
+    for (kind, _), step in tasks._steps.items():
+        steps.setdefault(kind, {})[step.name] = step
+        was.setdefault(step.kind, set()).add(kind)
+    made: dict[str, _Declaration] = {}
+    for name in tasks._kinds:
+        if its := steps.get(name):
+            first = next(iter(its.values()))
+            made[name] = _Declaration(
                 first.queue,
                 first.priority,
-                only,
-                msgspec.json.encode(graph),
-                was=old_names,
-                about=msgspec.json.encode({name: step.about for name, step in steps.items()}),
+                first.name if len(its) == 1 else None,
+                {step: sorted({e.step for e in followers}) for step, followers in edges(tasks, name).items()},
+                sorted(was[name] - {name}),
+                {each.name: each.about for each in its.values()},
             )
-        )
+    return made
 
 
 def _in_short(error: Exception) -> str:

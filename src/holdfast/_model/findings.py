@@ -77,8 +77,10 @@ def _in_kind(tasks: Tasks, kind: str) -> Iterator[Finding]:
 
 
 def other_versions(tasks: Tasks, kinds: Sequence[KindInfo]) -> Iterator[Finding]:
-    """Kinds that workers declared in another way than this code does."""
+    """Kinds that workers declared in another way than this code does, or than each other."""
     for info in kinds:
+        if info.differs:
+            yield Finding("information", "version", info.name, info.differs)
         graph = edges(tasks, info.name) if info.name in tasks._kinds else {}
         if not graph:
             continue

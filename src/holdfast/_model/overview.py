@@ -1,7 +1,7 @@
 """What `holdfast.insights` answers about many tasks at once: queues, kinds, groups of parked tasks."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -58,6 +58,22 @@ class KindInfo:
     seen_at: datetime
     about: Mapping[str, Any]
     """For each step, `fields`: the names of its fields, and `errors`: with how many a task is parked there."""
+    declared_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The names of live workers that declare it alike, by a fingerprint of what they declare."""
+
+    @property
+    def differs(self) -> str | None:
+        """A sentence about live workers that declare it differently: normal for a while, wrong for long."""
+        if len(self.declared_by) < 2:
+            return None
+        groups = sorted((sorted(set(workers)) for workers in self.declared_by.values()), key=len)
+        told = "; ".join(
+            ", ".join(each[:3]) + (f" and {len(each) - 3} more" if len(each) > 3 else "") for each in groups
+        )
+        return (
+            f"live workers declare it in {len(groups)} ways ({told}): as in the middle of a deploy; if it stays so, "
+            "two programs use one name"
+        )
 
 
 @dataclass(frozen=True, slots=True)

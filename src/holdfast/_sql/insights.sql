@@ -165,8 +165,11 @@ WHERE n.name IS NOT NULL
 ORDER BY n.name COLLATE "C"
 
 -- kinds --
--- What workers declared, and how many live ones know any of a kind's steps.
-SELECT k.name, k.queue, k.priority, k.paused_at, k.paused_by, k.graph, coalesce(knowing.workers, 0), k.seen_at, k.about
+-- What workers declared, how many live ones know any of a kind's steps, and which of them declare it alike.
+SELECT k.name, k.queue, k.priority, k.paused_at, k.paused_by, k.graph, coalesce(knowing.workers, 0), k.seen_at, k.about,
+       (SELECT jsonb_object_agg(alike.fingerprint, alike.workers)
+        FROM (SELECT w.kinds ->> k.name AS fingerprint, jsonb_agg(w.name ORDER BY w.name) AS workers
+              FROM holdfast.worker w WHERE holdfast.is_live(w) AND w.kinds ? k.name GROUP BY 1) AS alike)
 FROM holdfast.kind k
 LEFT JOIN (
     SELECT split_part(s.step, '.', 1) AS kind, count(DISTINCT w.id) AS workers

@@ -430,9 +430,9 @@ WHERE queue = :queue::text AND state = 'running' AND worker_id = :worker::uuid
 
 -- register --
 -- A worker announces itself.
-INSERT INTO holdfast.worker (id, name, host, pid, version, queues, limits, steps, only_steps, slots, schedules)
+INSERT INTO holdfast.worker (id, name, host, pid, version, queues, limits, steps, only_steps, kinds, slots, schedules)
 VALUES (:worker::uuid, :name::text, :host::text, :pid::integer, :version::text, :queues::text[], :limits::jsonb, :steps::text[],
-        :only::text[], :slots::integer, :schedules::text[])
+        :only::text[], :kinds::jsonb, :slots::integer, :schedules::text[])
 ON CONFLICT (id) DO UPDATE SET seen_at = holdfast.now()
 
 -- seen --

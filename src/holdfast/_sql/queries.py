@@ -393,6 +393,7 @@ class Queries:
         slots: int,
         limits: Mapping[str, int] = MappingProxyType({}),
         only: Sequence[str] = (),
+        kinds: Mapping[str, str] = MappingProxyType({}),
         schedules: Sequence[str] = (),
     ) -> Query[None]:
         return self._query(
@@ -408,6 +409,7 @@ class Queries:
             slots=slots,
             limits=json.dumps(dict(limits)),
             only=list(only),
+            kinds=json.dumps(dict(kinds)),
             schedules=list(schedules),
         )
 

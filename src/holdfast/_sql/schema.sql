@@ -992,6 +992,7 @@ CREATE TABLE holdfast.worker (
     limits jsonb DEFAULT '{}'::jsonb NOT NULL,
     steps text[] NOT NULL,
     only_steps text[] DEFAULT '{}'::text[] NOT NULL,
+    kinds jsonb DEFAULT '{}'::jsonb NOT NULL,
     slots integer NOT NULL,
     schedules text[] DEFAULT '{}'::text[] NOT NULL,
     idle boolean DEFAULT false NOT NULL,
@@ -1023,6 +1024,8 @@ COMMENT ON COLUMN holdfast.worker.limits IS 'How many steps of a queue it execut
 COMMENT ON COLUMN holdfast.worker.steps IS 'The steps it knows, as kind.Step; it claims nothing else.';
 
 COMMENT ON COLUMN holdfast.worker.only_steps IS 'The kinds and steps of its App that it was told to keep to; empty: all.';
+
+COMMENT ON COLUMN holdfast.worker.kinds IS 'A fingerprint of each kind as its code declares it, {"greeter": "9f86d081"}: workers of two versions differ.';
 
 COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
 

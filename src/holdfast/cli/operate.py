@@ -1,6 +1,6 @@
 """`holdfast queues`, `kinds`, `workers`, `pause` and `resume`: what is there, and what may begin."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -125,9 +125,18 @@ def kinds(setup: Setup, /, kind: str | None) -> None:
         rows = [row for name in names for row in _kind_rows(name, declared.get(name), standing.get(name, {}))]
         headings = ("KIND", "STEP", "READY", "RUNNING", "PARKED", "QUEUE", "WORKERS", "NOTE")
         fitted_table(headings, rows, spare=("WORKERS", "QUEUE"))
-        _advise([_paused(setup, "kind", each) for each in declared.values() if each.paused_at])
+        _advise(
+            [
+                *(_paused(setup, "kind", each) for each in declared.values() if each.paused_at),
+                *_differing(declared.values()),
+            ]
+        )
     else:
         note("no kinds: workers declare them when they start (holdfast worker APP).")
+
+
+def _differing(kinds: "Iterable[KindInfo]") -> list[str]:
+    return [f"kind {line(each.name)}: {line(each.differs, 400)}" for each in kinds if each.differs]
 
 
 def _by_kind(standing: "Sequence[Standing]") -> dict[str, dict[str, dict[str, int]]]:
@@ -173,6 +182,7 @@ def _kind_note(declared: "KindInfo | None", step: str, *, is_first: bool) -> str
     if declared is None:
         return "not declared by any worker"
     notes = ["paused"] if declared.paused_at and is_first else []
+    notes += ["declared differently"] if declared.differs and is_first else []
     notes += [] if step in _declared_steps(declared) else ["no such step declared"]
     return ", ".join(notes)
 
@@ -208,6 +218,7 @@ def workers(setup: Setup, /, everyone: bool, limit: int) -> None:
 
     with setup.opened() as (app, queries):
         found = app.ask(insights.workers(queries, limit=limit if everyone else 10_000))
+        kinds = [] if setup.json else app.ask(insights.kinds(queries))
     shown = found if everyone else [each for each in found if each.stopped_at is None][:limit]
     if setup.json:
         print_json(shown)
@@ -215,6 +226,7 @@ def workers(setup: Setup, /, everyone: bool, limit: int) -> None:
         headings = ("ID", "NAME", "WHERE", "CONDITION", "QUEUES", "SLOTS", "SEEN", "VERSION")
         rows = [_worker_row(each) for each in shown]
         fitted_table(headings, rows, spare=("VERSION", "WHERE", "SEEN", "QUEUES"))
+        _advise(_differing(kinds))
     else:
         note("no workers." if everyone else "no worker is running; --all shows those that have stopped.")
 

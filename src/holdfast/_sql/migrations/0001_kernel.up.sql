@@ -250,6 +250,7 @@ CREATE TABLE holdfast.worker (
     limits            jsonb NOT NULL DEFAULT '{}',
     steps             text[] NOT NULL,
     only_steps        text[] NOT NULL DEFAULT '{}',
+    kinds             jsonb NOT NULL DEFAULT '{}',
     slots             integer NOT NULL,
     schedules         text[] NOT NULL DEFAULT '{}',
     idle              boolean NOT NULL DEFAULT false,
@@ -271,6 +272,7 @@ COMMENT ON COLUMN holdfast.worker.queues IS 'The queues it serves.';
 COMMENT ON COLUMN holdfast.worker.limits IS 'How many steps of a queue it executes at once, for those that have a limit: {"mail": 5}.';
 COMMENT ON COLUMN holdfast.worker.only_steps IS 'The kinds and steps of its App that it was told to keep to; empty: all.';
 COMMENT ON COLUMN holdfast.worker.steps IS 'The steps it knows, as kind.Step; it claims nothing else.';
+COMMENT ON COLUMN holdfast.worker.kinds IS 'A fingerprint of each kind as its code declares it, {"greeter": "9f86d081"}: workers of two versions differ.';
 COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
 COMMENT ON COLUMN holdfast.worker.schedules IS 'The schedules that its code declares; it plans these, and those that no code declares.';
 COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
