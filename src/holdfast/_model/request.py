@@ -193,7 +193,10 @@ def _headers(headers: Any) -> bytes | None:
         return None
     if not isinstance(headers, Mapping) or not all(isinstance(x, str) for pair in headers.items() for x in pair):
         raise EnqueueRefused("headers= must map texts to texts")
-    return encode(dict(headers), limit=MAX_HEADERS)
+    try:
+        return encode(dict(headers), limit=MAX_HEADERS)
+    except EncodeError as error:
+        raise EncodeError(f"headers{str(error).removeprefix('value').removeprefix('dict')}") from error
 
 
 def _durable(durable: Any) -> bool | None:

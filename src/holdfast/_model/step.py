@@ -135,7 +135,7 @@ class FunctionStep(Step):
         try:
             return encode(value)
         except EncodeError as error:
-            raise EncodeError(f"{self.kind}: args{str(error).removeprefix('value')}") from error
+            raise EncodeError(f"{self.kind}: args{str(error).removeprefix('value').removeprefix('dict')}") from error
 
     def call(self, value: Any, ctx: Context) -> Any:
         return self.target(ctx, **value) if self.takes_ctx else self.target(**value)
