@@ -159,6 +159,8 @@ def backfill(
     """Occurrences for all plan times of a range that have none: for one transaction. Names the queues to be woken."""
     since, until = aware(since, "since"), aware(until, "until")
     info = one(name, (yield listed(queries, only=name)))
+    if until > info.now:
+        raise ScheduleError(f"a backfill is of the past: {until:%Y-%m-%d %H:%M} UTC lies ahead")
     definition = info.parsed
     begin = since - timedelta(microseconds=1)
     found = takewhile(lambda plan: plan <= until, definition.timing.after(begin))

@@ -68,13 +68,17 @@ def test_fire_pause_resume_delete(cli: Cli, nightly: str) -> None:
 
 
 def test_backfill(cli: Cli, nightly: str) -> None:
-    range_ = ("--from", "2030-01-01T00:00Z", "--to", "2030-01-03T00:00Z")
+    range_ = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-03T00:00Z")
     said = cli("schedules", "backfill", nightly, *range_, "--dry-run").stdout
     assert "2 would be enqueued, 0 are there already" in said
     assert "2 enqueued, 0 were there already" in cli("schedules", "backfill", nightly, *range_).stdout
     assert cli.json("schedules", "backfill", nightly, *range_)["existing"] == 2
     assert len(cli.json("tasks")["tasks"]) == 2
-    cli("schedules", "backfill", nightly, "--from", "2030-01-03", "--to", "2030-01-01", code=2)
+    cli("schedules", "backfill", nightly, "--from", "2026-01-03", "--to", "2026-01-01", code=2)
+    assert (
+        "lies ahead"
+        in cli("schedules", "backfill", nightly, "--from", "2030-01-01", "--to", "2030-01-02", code=2).stderr
+    )
 
 
 def test_set_changes_what_is_given(cli: Cli, nightly: str) -> None:

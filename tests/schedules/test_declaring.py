@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Cron, Every
+from holdfast._db.connection import connect_sync
 from holdfast.errors import ScheduleError
 
 from .conftest import NOON, Planner
@@ -175,6 +176,35 @@ async def test_S10_backfill(planner: Planner) -> None:
     assert (again.enqueued, again.existing) == (0, 3)
     assert planner.times() == ["18 03:00", "19 03:00", "20 03:00"] and planner.tasks() == 3
     assert planner.sql("SELECT count(*) FROM holdfast.task WHERE run_at > holdfast.now()") == [(0,)]
+
+
+async def test_S10_a_backfill_enqueues_what_was_skipped(planner: Planner) -> None:
+    app = app_with(planner, Every("1h"), overlap="skip")
+    scheduler = await planner.scheduler(app)
+    for _ in range(2):
+        planner.clock.advance("1h")
+        await scheduler.round()
+    assert planner.times() == ["20 13:00"]
+    made = await app.schedules.backfill("nightly", NOON, NOON + timedelta(hours=2))
+    assert (made.enqueued, made.existing) == (2, 1), "noon, and the one that was skipped"
+    assert planner.times() == ["20 12:00", "20 13:00", "20 14:00"]
+
+
+async def test_S11_what_somebody_is_changing_stands_in_nobodys_way(planner: Planner) -> None:
+    app = app_with(planner, Every("1h"))
+    report: Any = app._kinds["report"]
+    await app.schedules.set("other", Every("1h"), report.bind(1))
+    scheduler = await planner.scheduler(app)
+    planner.clock.advance("1h")
+    with connect_sync(planner.url) as editing:
+        editing.execute(b"BEGIN")
+        editing.execute(b"UPDATE holdfast.schedule SET paused_by = 'x' WHERE name = 'nightly'")
+        await scheduler.round()
+        assert planner.times("other") == ["20 13:00"] and planner.times() == []
+        assert await scheduler.round() >= 0.5, "it does not spin meanwhile"
+        editing.execute(b"COMMIT")
+    await scheduler.round()
+    assert planner.times() == ["20 13:00"]
 
 
 async def test_S10_a_backfill_that_is_too_large_is_refused(planner: Planner) -> None:

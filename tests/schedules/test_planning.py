@@ -368,6 +368,7 @@ def test_bad_schedules_are_refused_at_once() -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"catch_up": "some"}, "catch_up="),
         ({"overlap": "no"}, "overlap="),
+        ({"overlap": "queue", "catch_up": "skip"}, "choose another catch_up"),
         ({"catch_up_limit": 0}, "catch_up_limit"),
         ({"start_delay": "soon"}, "start_delay"),
         ({"delay": "5m"}, "delay= has no place here"),

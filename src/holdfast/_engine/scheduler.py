@@ -26,6 +26,8 @@ log = logging.getLogger("holdfast.scheduler")
 BATCH = 100
 LOOK_EVERY = 30.0
 """Seconds after which it looks whether a schedule was added, if no notification says so."""
+BUSY = 0.5
+"""Seconds until it looks again for what somebody else has locked."""
 SCOPES_WITHIN = 30.0
 PATIENCE = 0.2
 """Seconds that a round waits for scopes; those that take longer are planned when they are there."""
@@ -112,6 +114,8 @@ class Scheduler:
         soonest = await self._link.run(schedules.next_in(self._queries, self._free()))
         if soonest is None or soonest > LOOK_EVERY:
             return LOOK_EVERY
+        if not found and soonest <= 0:
+            return BUSY  # somebody is just planning or changing it
         # Not all workers at the same instant: the first to come does the work.
         return max(0.0, soonest) + random.uniform(0.001, 0.02)  # noqa: S311 - no secret
 

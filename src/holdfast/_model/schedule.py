@@ -28,7 +28,7 @@ Scopes: TypeAlias = Iterable[str] | Callable[[], Iterable[str] | Awaitable[Itera
 PUNCTUAL = timedelta(minutes=1)
 """How late a plan may be noticed and still count as not missed."""
 LONGEST_SCOPE = 200
-MOST_SCOPES = 100_000
+MOST_SCOPES = 10_000
 _LOOK_BACK = [timedelta(minutes=1), timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=366)]
 _NOT_HERE = ("delay", "at", "on_conflict", "durable")
 
@@ -214,6 +214,10 @@ def _declare(name: str, when: When, what: Any, given: Mapping[str, Any]) -> Sche
         start=start,
         end=end,
     )
+    if definition.overlap == "queue" and definition.catch_up == "skip":
+        raise ScheduleError(
+            "overlap='queue' lets a plan wait, catch_up='skip' drops what is late: choose another catch_up="
+        )
     version = given.get("version", 0)
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**31:
         raise ScheduleError(f"version={version!r}: give a whole number, and a higher one with each change")

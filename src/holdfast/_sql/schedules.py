@@ -236,7 +236,9 @@ def _write(queries: Queries, names: list[str], worked: Sequence[_Worked], ticked
     yield queries._query("advance_schedules", lambda rows: None, schedules=_json([work.next for work in worked]))
 
 
-def record(queries: Queries, occurrences: Sequence[_Occurrence], ticked: Ticked) -> Plan[None]:
+def record(
+    queries: Queries, occurrences: Sequence[_Occurrence], ticked: Ticked, *, by_hand: bool = False
+) -> Plan[None]:
     """Writes the occurrences that nobody has written before, each with its task."""
     if not occurrences:
         return
@@ -245,7 +247,10 @@ def record(queries: Queries, occurrences: Sequence[_Occurrence], ticked: Ticked)
     for occurrence, task in zip(wanted, tasks, strict=True):
         occurrence.task = task
     created: set[UUID] = yield queries._query(
-        "record_occurrences", lambda rows: {row[0] for row in rows}, occurrences=_json([o.row() for o in occurrences])
+        "record_occurrences",
+        lambda rows: {row[0] for row in rows},
+        occurrences=_json([o.row() for o in occurrences]),
+        by_hand=by_hand,
     )
     ours = [o.request for o in wanted if o.request is not None and o.request.id in created]
     if not ours:
@@ -268,7 +273,9 @@ def backfill(
     """Occurrences for given scopes and plan times; those there already are left alone. For one transaction."""
     ticked = Ticked()
     candidate = Candidate(name, 0, definition, ())
-    yield from record(queries, [_occurrence(candidate, scope, plan, None) for scope, plan in missing], ticked)
+    yield from record(
+        queries, [_occurrence(candidate, scope, plan, None) for scope, plan in missing], ticked, by_hand=True
+    )
     return ticked
 
 

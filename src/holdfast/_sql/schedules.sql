@@ -20,9 +20,11 @@ WHERE s.declared IS DISTINCT FROM excluded.declared AND excluded.declared_versio
 
 -- schedules_due --
 -- Schedules to be planned now, those longest due first: the ones made by people, and those this worker's code declares.
+-- Those that somebody is just changing are passed over, or they would stand in the way of others.
 SELECT name, version, definition::text FROM holdfast.schedule
 WHERE paused_at IS NULL AND next_at <= holdfast.now() AND (declared IS NULL OR name = ANY (:declared::text[]))
 ORDER BY next_at LIMIT :limit::integer
+FOR NO KEY UPDATE SKIP LOCKED
 
 -- next_schedule --
 -- Seconds until the next schedule is to be planned.
@@ -57,13 +59,16 @@ WHERE o.schedule = ANY (:names::text[]) AND o.open
   AND NOT EXISTS (SELECT FROM holdfast.task t WHERE t.id = o.task_id AND t.queue = o.queue)
 
 -- record_occurrences --
--- Each plan time once: the tasks of those that were new are the ones to be enqueued.
-INSERT INTO holdfast.occurrence (schedule, scope, plan_time, due_at, task_id, queue, skipped, open)
+-- Each plan time once: the tasks of those that were new are the ones to be enqueued. By hand, one that was skipped counts
+-- as new.
+INSERT INTO holdfast.occurrence AS o (schedule, scope, plan_time, due_at, task_id, queue, skipped, open)
 SELECT n.schedule, n.scope, n.plan_time, n.due_at, n.task_id, n.queue, n.skipped, n.open
 FROM jsonb_to_recordset(:occurrences::jsonb) AS n(schedule text, scope text, plan_time timestamptz, due_at timestamptz,
                                                   task_id uuid, queue text, skipped text, open boolean)
 ORDER BY n.schedule, n.scope, n.plan_time
-ON CONFLICT (schedule, scope, plan_time) DO NOTHING
+ON CONFLICT (schedule, scope, plan_time) DO UPDATE
+SET due_at = excluded.due_at, task_id = excluded.task_id, queue = excluded.queue, skipped = NULL, open = excluded.open
+WHERE :by_hand::boolean AND o.skipped IS NOT NULL
 RETURNING task_id
 
 -- correct_occurrences --

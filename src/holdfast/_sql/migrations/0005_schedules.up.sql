@@ -112,6 +112,10 @@ BEGIN
         RAISE EXCEPTION 'holdfast: schedule %: scopes must be an array of strings, options an object', name USING ERRCODE = '22023',
             HINT = 'Scopes that come from a function or a query are declared in the code.';
     END IF;
+    IF definition ->> 'catch_up' = 'skip' AND definition ->> 'overlap' = 'queue' THEN
+        RAISE EXCEPTION 'holdfast: schedule %: overlap queue lets a plan wait, catch_up skip drops what is late', name
+            USING ERRCODE = '22023', HINT = 'Choose another catch_up.';
+    END IF;
     IF definition ->> 'catch_up' NOT IN ('skip', 'latest', 'all') OR definition ->> 'overlap' NOT IN ('allow', 'skip', 'queue') THEN
         RAISE EXCEPTION 'holdfast: schedule %: catch_up is skip, latest or all; overlap is allow, skip or queue', name
             USING ERRCODE = '22023';

@@ -119,8 +119,8 @@ def backfill(setup: Setup, /, name: str, since: str, until: str, dry_run: bool) 
 
     \b
     Example:
-      holdfast schedules backfill nightly --from 2030-01-01 --to 2030-01-31 --dry-run
-      holdfast schedules backfill nightly --from 2030-01-01 --to 2030-01-31
+      holdfast schedules backfill nightly --from 2026-01-01 --to 2026-01-31 --dry-run
+      holdfast schedules backfill nightly --from 2026-01-01 --to 2026-01-31
     """
     from holdfast import schedules as asked
 
