@@ -12,8 +12,8 @@ from holdfast._sql.query import Query, Statement, statements
 from .support import BEGINNING, KNOWN, LEASE, Db, all_statements
 
 ROWS = 200_000
-NO_DATA = {"migration_table", "detach_partition", "finalize_partition", "drop_partition", "copy_tasks"}
-"""A script, statements that change tables, and a COPY."""
+NO_DATA = {"migration_table", "detach_partition", "finalize_partition", "drop_partition", "copy_tasks", "renew_grants"}
+"""Scripts, statements that change tables, and a COPY."""
 
 FILL = """
     INSERT INTO holdfast.task (id, kind, step, priority, run_at)

@@ -173,7 +173,7 @@ async def test_T7_an_enqueue_that_was_committed_is_never_told_to_have_failed(hol
     """A role that may insert tasks but not look at workers: nobody is woken, and the task is there all the same."""
     role = f"producer_{uuid4().hex[:8]}"
     holdfast.sql(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA holdfast TO {role}")
-    holdfast.sql(f"GRANT SELECT, INSERT ON holdfast.task TO {role}")
+    holdfast.sql(f"GRANT SELECT, INSERT ON holdfast.task TO {role}; GRANT EXECUTE ON FUNCTION holdfast.now() TO {role}")
     try:
         app = App(make_conninfo(holdfast.url, user=role))
         async with app:
