@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 CONFIGURATION = """
 [databases]
-* = host={host} port={port} user={user} {password}
+* = host={host} port={port} user={user} {password} connect_query='SET statement_timeout = 60000'
 
 [pgbouncer]
 pool_mode = transaction

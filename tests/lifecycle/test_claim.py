@@ -157,6 +157,7 @@ def test_M12_released_rows_keep_their_place(db: Db, worker: UUID) -> None:
     assert db.task(task.id)["run_at"] == NOW - timedelta(hours=1)
 
 
+@pytest.mark.direct("what is set for a database holds for new connections of the server")
 async def test_M16_a_link_claims_under_a_stricter_default_isolation(own_db: Db, worker: UUID) -> None:
     name = own_db.one("SELECT current_database()")
     own_db.sql(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")

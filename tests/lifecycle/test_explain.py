@@ -408,11 +408,10 @@ async def test_Q13_X4_the_commands_name_the_schema_they_are_for(holdfast_url: st
 def plan_nodes(db: Db, text: str, *values: object) -> str:
     """What every statement inside a function did, as auto_explain tells it."""
     said: list[str] = []
-    connection: Any = db.connect()
+    connection: Any = db.connect(options="-c client_min_messages=log")
     connection.add_notice_handler(lambda diagnostic: said.append(diagnostic.message_primary or ""))
     for setting in (
         "LOAD 'auto_explain'", "SET auto_explain.log_min_duration = 0", "SET auto_explain.log_nested_statements = on",
-        "SET client_min_messages = log",
     ):  # fmt: skip
         connection.execute(setting.encode())
     db.sql(text, *values, via=connection)

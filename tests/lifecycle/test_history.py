@@ -239,6 +239,7 @@ def _detach(db: Db, via: psycopg.Connection[Any], name: str = "archive_p20310430
     via.execute(f"ALTER TABLE holdfast.archive DETACH PARTITION holdfast.{name} CONCURRENTLY".encode())
 
 
+@pytest.mark.direct("it ends a connection by its process")
 def test_M13_a_detachment_whose_backend_was_killed_is_gone_on_with(own_db: Db, worker: UUID) -> None:
     old = finished(own_db, worker, at=NOW - 20 * DAY)
     own_db.clock.set(NOW)
@@ -268,6 +269,7 @@ def test_M13_a_detached_day_is_dropped_by_whoever_comes_next(own_db: Db, worker:
     assert not {"archive_p20310430", "attempt_p20310430"} & tables(own_db)
 
 
+@pytest.mark.direct("it ends a connection by its process")
 def test_M13_a_half_detached_day_that_is_not_old_is_finalised_and_kept(own_db: Db, worker: UUID) -> None:
     """Somebody began it by hand; another detachment cannot begin before it is over."""
     finished(own_db, worker)

@@ -4,6 +4,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from holdfast import insights
 from holdfast._model.filter import parse_filter
 from holdfast._model.names import uuid7
@@ -84,6 +86,7 @@ def test_nobody_counts_a_queue_further_than_ten_thousand(db: Db) -> None:
         assert (only.due, only.scheduled, getattr(only, state)) == (0, 0, 10_001)
 
 
+@pytest.mark.direct("it prepares statements by hand")
 def test_queues_enter_an_index_whatever_there_is(own_db: Db) -> None:
     own_db.sql(
         "INSERT INTO holdfast.task (id, kind, step, queue, priority) SELECT gen_random_uuid(), 'greeter', 'ReadName',"
@@ -224,6 +227,7 @@ def test_the_view_of_parked_tasks_says_since_when_and_what_to_do(db: Db, worker:
 # --- plans
 
 
+@pytest.mark.direct("it prepares statements by hand")
 def test_what_is_asked_often_enters_an_index(own_db: Db) -> None:
     own_db.sql(
         "INSERT INTO holdfast.task (id, kind, step, state, worker_id, lease_expires_at) SELECT gen_random_uuid(),"

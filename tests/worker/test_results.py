@@ -26,6 +26,7 @@ from holdfast._db.connection import connect, connect_sync
 from holdfast._engine import news
 from holdfast._model.names import made_at, uuid7
 from holdfast.testing import Harness
+from pgbouncer import Way
 
 from .support import PATIENCE, running, sql, until
 
@@ -33,8 +34,10 @@ FOR_EVER = 3600.0
 
 
 @pytest.fixture
-def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_polls(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
     """Nobody looks by itself: what is found was told."""
+    if way.pooled:
+        pytest.skip("not through a pooler: it needs notifications")
     monkeypatch.setattr(watching, "PAUSES", (FOR_EVER,))
     monkeypatch.setattr(insights, "result_or_too_late", lambda ref, *_: pytest.fail(f"nobody was told of {ref}"))
 
