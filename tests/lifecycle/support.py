@@ -57,6 +57,14 @@ class Db:
             pytest.skip("not through a pooler: it sets something for its session")
         return connection
 
+    def listen(self) -> Connection[Any]:
+        """A connection that hears notifications."""
+        connection = self.connect()
+        if connection.prepare_threshold is None:
+            pytest.skip("not through a pooler: it needs notifications")
+        connection.execute(b"LISTEN holdfast")
+        return connection
+
     def close(self) -> None:
         self._session.close()
         for connection in self._opened:

@@ -257,8 +257,7 @@ def test_Q7_the_phase_of_paused_tasks(db: Db, worker: UUID, what: str) -> None:
 
 def test_Q7_pause_and_resume_of_a_queue_are_told(db: Db) -> None:
     db.enqueue()
-    ears = db.connect()
-    ears.execute(b"LISTEN holdfast")
+    ears = db.listen()
     pause(db, "default")
     assert heard(ears) == {"pause"}
     pause(db, "default")
@@ -273,8 +272,7 @@ def test_Q7_the_end_of_a_kinds_pause_is_told_to_all_queues_where_its_tasks_may_b
     declare(db, queue="mail")
     register(db, "default", "urgent")
     db.run(db.queries.stopped(register(db, "gone")))
-    ears = db.connect()
-    ears.execute(b"LISTEN holdfast")
+    ears = db.listen()
     pause(db, "greeter")
     assert heard(ears) == {"pause"}
     resume(db, "greeter")

@@ -39,12 +39,6 @@ def notices(connection: Connection[Any]) -> list[str]:
     return said
 
 
-def listener(db: Db) -> Connection[Any]:
-    connection = db.connect()
-    connection.execute(b"LISTEN holdfast")
-    return connection
-
-
 def heard(connection: Connection[Any]) -> list[str]:
     connection.execute(b"SELECT 1")
     return sorted(note.payload for note in connection.notifies(timeout=0))
@@ -233,7 +227,7 @@ def test_Q2_a_key_held_by_another_is_answered_even_if_the_given_id_has_ended(db:
 
 
 def test_M14_only_what_is_due_now_or_soon_wakes_workers(db: Db) -> None:
-    ears = listener(db)
+    ears = db.listen()
     enqueue(db, key="k")
     assert heard(ears) == ["queue default"]
     enqueue(db, key="k")
@@ -322,7 +316,7 @@ def test_Q2_each_entry_may_have_its_own_rule(db: Db) -> None:
     ],
 )
 def test_T8_an_error_names_the_entry_and_nothing_is_enqueued(db: Db, bad: object, message: str) -> None:
-    ears = listener(db)
+    ears = db.listen()
     with pytest.raises(psycopg.Error, match=rf"^holdfast: entries\[2\]: .*{message}") as caught:
         enqueue_many(db, entry(), entry(), bad, entry())
     assert (caught.value.sqlstate or "").startswith("22") and caught.value.diag.message_hint
@@ -364,7 +358,7 @@ def test_T8_given_ids_of_many(db: Db, worker: UUID) -> None:
 
 
 def test_M14_many_wake_each_queue_once(db: Db) -> None:
-    ears = listener(db)
+    ears = db.listen()
     enqueue_many(db, entry(queue="a"), entry(queue="b"), entry(queue="a"), entry(queue="later", delay="1h"))
     assert heard(ears) == ["queue a", "queue b"]
     enqueue_many(db, entry(queue="a", delay="1h"), entry(queue="a"), entry(queue="a", delay="2h"))

@@ -10,12 +10,6 @@ from holdfast._model.names import uuid7
 from .support import NOW, Db
 
 
-def listener(db: Db) -> Connection[Any]:
-    connection = db.connect()
-    connection.execute(b"LISTEN holdfast")
-    return connection
-
-
 def heard(connection: Connection[Any]) -> list[str]:
     """What has been delivered so far: an answered statement brings all notifications that were committed before it."""
     connection.execute(b"SELECT 1")
@@ -31,7 +25,7 @@ def register(db: Db, worker: UUID, queues: list[str] | None = None) -> None:
 
 
 def test_M14_notify_inside_a_transaction_arrives_at_its_commit_only(db: Db) -> None:
-    ears, ours = listener(db), db.connect()
+    ears, ours = db.listen(), db.connect()
     ours.execute(b"BEGIN")
     db.run(db.queries.notify("mail"), ours)
     assert heard(ears) == []
@@ -44,7 +38,7 @@ def test_M14_notify_inside_a_transaction_arrives_at_its_commit_only(db: Db) -> N
 
 
 def test_M14_at_most_one_notification_per_transaction_and_queue(db: Db) -> None:
-    ears, ours = listener(db), db.connect()
+    ears, ours = db.listen(), db.connect()
     ours.execute(b"BEGIN")
     for _ in range(5):
         db.sql("SELECT holdfast.enqueue('greeter')", via=ours)
@@ -53,7 +47,7 @@ def test_M14_at_most_one_notification_per_transaction_and_queue(db: Db) -> None:
 
 
 def test_M14_notify_if_idle_wakes_only_a_worker_that_may_sleep(db: Db, worker: UUID) -> None:
-    ears = listener(db)
+    ears = db.listen()
 
     def wakes(queue: str = "default") -> bool:
         db.run(db.queries.notify_if_idle(queue))
@@ -78,7 +72,7 @@ def test_M14_notify_if_idle_wakes_only_a_worker_that_may_sleep(db: Db, worker: U
 
 def test_M14_the_flag_must_be_read_after_the_commit(db: Db, worker: UUID) -> None:
     """Asked inside the enqueue's transaction, the flag misses a worker that falls asleep before the commit."""
-    ears, ours = listener(db), db.connect()
+    ears, ours = db.listen(), db.connect()
     register(db, worker)
     ours.execute(b"BEGIN")
     id = db.enqueue(via=ours)
@@ -93,7 +87,7 @@ def test_M14_the_flag_must_be_read_after_the_commit(db: Db, worker: UUID) -> Non
 
 def test_M11_cancelling_a_running_task_is_told_at_once(db: Db, worker: UUID) -> None:
     task = db.claimed(worker)
-    ears = listener(db)
+    ears = db.listen()
     db.cancel(task.id)
     assert heard(ears) == [f"cancel {task.id}"]
     waiting = db.enqueue()
@@ -103,7 +97,7 @@ def test_M11_cancelling_a_running_task_is_told_at_once(db: Db, worker: UUID) -> 
 
 def test_T12_a_retry_wakes_the_queue(db: Db) -> None:
     parked = db.parked()
-    ears = listener(db)
+    ears = db.listen()
     db.retry(parked)
     assert heard(ears) == ["queue default"]
 
@@ -113,7 +107,7 @@ def test_W4_stop_workers_asks_one_or_all_and_tells_them(db: Db) -> None:
     for each in (one, two, gone):
         register(db, each)
     db.run(db.queries.stopped(gone))
-    ears = listener(db)
+    ears = db.listen()
     assert db.run(db.queries.stop_workers(one)) == 1
     assert db.run(db.queries.seen(one, 0)) is True and db.run(db.queries.seen(two, 0)) is False
     assert db.run(db.queries.stop_workers(None)) == 2
