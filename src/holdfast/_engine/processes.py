@@ -17,11 +17,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from functools import reduce
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
+
+from msgspec.structs import replace
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
