@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +15,7 @@ from psycopg_pool import ConnectionPool
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import async_sessionmaker
 
-from holdfast import ConfigError, Tasks
+from holdfast import App, ConfigError, HoldfastError, Tasks, named
 from holdfast.testing import Harness
 
 from .support import Caller, async_engine, asyncpg, asyncpg_options, django_database, engine
@@ -129,3 +130,13 @@ def test_T7_none_of_the_libraries_is_imported_for_it(holdfast: Harness) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+async def test_X6_tables_that_are_missing_are_told_in_a_note(any_caller: Caller, holdfast: Harness) -> None:
+    """The error is that of the caller's library; what to do stands under it."""
+    elsewhere = replace(any_caller, app=App(holdfast.url, schema="nowhere"))
+    with pytest.raises(Exception, match="nowhere") as caught:
+        await elsewhere.enqueue(named("greeter.ReadName", {}), queue="default", priority=0)
+    assert not isinstance(caught.value, HoldfastError)
+    assert any("Make them there: holdfast migrate" in note for note in caught.value.__notes__)
+    await any_caller.rollback()

@@ -399,3 +399,29 @@ def test_a_database_that_is_not_there(cli: Cli, shop: Shop, project: Path) -> No
     nowhere = Cli("")("check", shop.deploy(OLD), code=2).stderr
     assert "no database was named" in nowhere
     assert "--no-database checks the code alone" in nowhere
+
+
+WARNED = """
+from dataclasses import dataclass
+from holdfast import App
+
+app = App()
+kind = app.kind("kind")
+
+@kind.step
+@dataclass
+class Begin:
+    def run(self) -> "Nowhere": ...
+"""
+
+
+def test_T20_warnings_are_told_in_the_end_too(cli: Cli, project: Path) -> None:
+    (project / "warned.py").write_text(WARNED)
+    assert "No problem in this code, but there is 1 warning." in cli("check", "warned.py", "--no-database").stdout
+    assert "This code can execute every unfinished task, but there is 1 warning." in cli("check", "warned.py").stdout
+
+
+def test_T20_a_database_without_tables(cli: Cli, project: Path) -> None:
+    (project / "warned.py").write_text(WARNED)
+    said = cli("check", "warned.py", "--schema", "fresh", code=1).stderr
+    assert "Run: holdfast migrate --schema fresh. Or check the code alone: --no-database" in said

@@ -13,6 +13,7 @@ from holdfast._db.settings import SETTINGS
 from holdfast.cli import config as command
 
 from .conftest import Cli
+from .terminal import Terminal
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +124,12 @@ def test_a_broken_pyproject_is_told_once(cli: Cli, project: Path) -> None:
     told = cli("config", code=2)
     assert told.stderr.count("is not valid TOML") == 1
     assert row(told.stdout, "url")[2] == "HOLDFAST_URL"
+
+
+def test_X6_on_a_terminal_the_table_fits_and_the_sources_are_whole(cli: Cli) -> None:
+    with Terminal(cli.url, "config", columns=80) as terminal:
+        assert terminal.ended() == 0
+    table = terminal.shown.partition("\n\n")[0].splitlines()
+    assert all(len(each) <= 80 for each in table), terminal.shown
+    url = next(each for each in table if each.startswith("url "))
+    assert "…" in url and url.endswith("HOLDFAST_URL")

@@ -197,6 +197,16 @@ functions  send (5 ready), add
     assert "ReadName<br/>1,200 ready" in cli("graph", "shop.py", "-f", "mermaid").stdout
 
 
+def test_tasks_that_are_not_due_yet_are_told_apart(cli: Cli) -> None:
+    plant(cli, 2, state="ready")
+    cli.enqueue("greeter.ReadName", "--delay", "1h")
+    assert " 2 ready, 1 scheduled" in cli("graph", "shop.py", "greeter").stdout
+    assert 'class="count scheduled"' in cli("graph", "shop.py", "greeter", "-f", "svg").stdout
+    at = cli.json("kinds", "greeter")[0]["steps"]["ReadName"]
+    assert at == {"ready": 2, "scheduled": 1}
+    assert cli("kinds", "greeter").stdout.splitlines()[1].split()[:4] == ["greeter", "ReadName", "2", "1"]
+
+
 def test_counts_of_another_schema(cli: Cli) -> None:
     assert "schema 'elsewhere' is missing" in cli("graph", "shop.py", "--live", "--schema", "elsewhere", code=1).stderr
     cli("migrate", "--schema", "elsewhere")

@@ -56,9 +56,22 @@ def test_sql_needs_no_database_and_does_the_same(cli: Cli) -> None:
     cli("enqueue", "send", "--schema", "by_hand")
 
 
-@pytest.mark.parametrize("arguments", [["--sql", "--check"], ["--sql", "--to", "1"], ["--to", "-1"]])
+@pytest.mark.parametrize("arguments", [["--sql", "--check"], ["--check", "--to", "1"], ["--from", "1"], ["--to", "-1"]])
 def test_what_does_not_go_together(cli: Cli, arguments: list[str]) -> None:
     cli("migrate", *arguments, code=2)
+
+
+def test_X1_sql_of_some_versions_only(cli: Cli) -> None:
+    first = cli("migrate", "--sql", "--to", "1", "--schema", "by_hand").stdout
+    assert "-- migration 1:" in first and "-- migration 2:" not in first
+    rest = cli("migrate", "--sql", "--from", "1", "--schema", "by_hand").stdout
+    assert "-- migration 1:" not in rest and f"-- migration {latest()}:" in rest
+    execute(cli, first)
+    assert "is at version 1" in cli("migrate", "--check", "--schema", "by_hand", code=1).stderr
+    execute(cli, rest)
+    cli("migrate", "--check", "--schema", "by_hand")
+    for wrong in (["--to", "999"], ["--from", "3", "--to", "2"]):
+        assert "there is no way up" in cli("migrate", "--sql", *wrong, code=1).stderr
 
 
 def test_a_version_nobody_knows(cli: Cli) -> None:

@@ -37,6 +37,21 @@ def test_queues_count_their_tasks_and_tell_what_is_wrong(cli: Cli) -> None:
     assert "no live worker" not in cli("queues").stdout
 
 
+def test_T14_unroutable_tasks_are_marked(cli: Cli) -> None:
+    plant(cli, 2, state="ready")
+    plant(cli, 3, step="Gone", state="ready")
+    assert "unroutable" not in cli("queues").stdout, "there is no worker at all: that is what is told"
+    plant_worker(cli)
+    plant_worker(cli, queues=["mail"], steps=["greeter.Gone"])
+    shown = cli("queues").stdout
+    assert shown.splitlines()[1].endswith("3 unroutable")
+    advice = next(each for each in shown.splitlines() if each.startswith("queue default has 3 tasks that no live"))
+    found = cli(*shlex.split(advice.rpartition("knows: ")[2])[1:], "--json").stdout
+    assert json.loads(found)["count"] == 3
+    plant_worker(cli, steps=["greeter.Gone"])
+    assert "unroutable" not in cli("queues").stdout
+
+
 def test_a_paused_queue_is_marked(cli: Cli) -> None:
     cli.enqueue("send", "--queue", "mail")
     plant_worker(cli, queues=["mail"])
@@ -62,11 +77,11 @@ def test_kinds_show_where_tasks_stand(cli: Cli) -> None:
     plant(cli, 1, step="Old")
     plant_worker(cli)
     shown = cli("kinds").stdout
-    assert re.search(r"^greeter +ReadName +1,500 +- +- +default +1$", shown, re.MULTILINE)
-    assert re.search(r"^ +SayHello +- +- +2$", shown, re.MULTILINE)
-    assert re.search(r"^ +Old +- +- +1 +no such step declared$", shown, re.MULTILINE)
-    assert re.search(r"^send +main +- +- +- +mail +0$", shown, re.MULTILINE)
-    assert re.search(r"^forgotten +main +1 +- +- +not declared by any worker$", shown, re.MULTILINE)
+    assert re.search(r"^greeter +ReadName +1,500 +- +- +- +default +1$", shown, re.MULTILINE)
+    assert re.search(r"^ +SayHello +- +- +- +2$", shown, re.MULTILINE)
+    assert re.search(r"^ +Old +- +- +- +1 +no such step declared$", shown, re.MULTILINE)
+    assert re.search(r"^send +main +- +- +- +- +mail +0$", shown, re.MULTILINE)
+    assert re.search(r"^forgotten +main +1 +- +- +- +not declared by any worker$", shown, re.MULTILINE)
     told = {each["name"]: each for each in cli.json("kinds")}
     assert told["greeter"]["steps"] == {"ReadName": {"ready": 1500}, "SayHello": {"parked": 2}, "Old": {"parked": 1}}
     assert told["greeter"]["declared"]["queue"] == "default"

@@ -229,3 +229,15 @@ def test_an_archived_task_is_found_too(cli: Cli) -> None:
     cli("cancel", id)
     told: Any = cli.json("show", id[:30])
     assert told["task"]["id"] == id
+
+
+def test_Q13_the_explanation_is_wrapped_to_the_terminal(cli: Cli) -> None:
+    id = parked(cli)
+    assert max(map(len, cli("show", id).stdout.splitlines())) > 150, "in a file it is one line"
+    with Terminal(cli.url, "show", id, columns=80) as terminal:
+        assert terminal.ended() == 0
+    lines = terminal.shown.splitlines()
+    begin = next(number for number, each in enumerate(lines) if "It is parked" in each)
+    sentence = lines[begin : lines.index("", begin)]
+    assert len(sentence) > 2 and all(len(each) <= 80 for each in sentence)
+    assert f"holdfast retry {id}" in " ".join(each.strip() for each in sentence)

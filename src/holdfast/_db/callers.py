@@ -7,7 +7,8 @@ error is raised as that library raises it for any other statement.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from psycopg import AsyncRawCursor, RawCursor
@@ -21,6 +22,9 @@ from holdfast.errors import ConfigError
 
 T = TypeVar("T")
 
+NO_TABLES = {"42P01", "3F000"}
+"""The codes of PostgreSQL for a table or a schema that is not there."""
+
 Name: TypeAlias = tuple[str, str]
 """A class: the package it comes from, and its own name."""
 
@@ -29,7 +33,8 @@ async def run_on(conn: object, query: Query[T]) -> T:
     """Runs a query on a caller's asynchronous connection."""
     known = _recognised(conn, _ASYNC)
     if known is not None:
-        answer: T = await known.run(conn, Portable(query))
+        with _noting_missing_tables():
+            answer: T = await known.run(conn, Portable(query))
         return answer
     blocking = _recognised(conn, _BLOCKING)
     if blocking is not None:
@@ -42,7 +47,8 @@ def run_on_sync(conn: object, query: Query[T]) -> T:
     """Runs a query on a caller's blocking connection."""
     known = _recognised(conn, _BLOCKING)
     if known is not None:
-        answer: T = known.run(conn, Portable(query))
+        with _noting_missing_tables():
+            answer: T = known.run(conn, Portable(query))
         return answer
     awaited = _recognised(conn, _ASYNC)
     if awaited is not None:
@@ -57,6 +63,23 @@ def can_copy(conn: object) -> bool:
         return False
     psycopg_conn: Any = conn
     return bool(psycopg_conn.pgconn.pipeline_status == PipelineStatus.OFF)
+
+
+@contextmanager
+def _noting_missing_tables() -> Iterator[None]:
+    """The error is that of the caller's library; a note under it says what to do."""
+    try:
+        yield
+    except Exception as error:
+        # SQLAlchemy has the driver's error in `orig`, Django as the cause; psycopg2 calls the code pgcode.
+        causes = (error, getattr(error, "orig", None), error.__cause__, getattr(error, "orig", error).__cause__)
+        codes = {getattr(each, name, None) for each in causes for name in ("sqlstate", "pgcode")}
+        if codes & NO_TABLES:
+            error.add_note(
+                "holdfast: its tables are missing in the database of this conn=, or the schema has another name. "
+                "Make them there: holdfast migrate"
+            )
+        raise
 
 
 # Drivers --------------------------------------------------------------------------------------------

@@ -81,11 +81,14 @@ def check_version(at: int, schema: str) -> None:
         )
 
 
-def script(schema: str, *, above: int = 0) -> str:
-    """The migrations above a version as one SQL script, for people who apply it by other means."""
+def script(schema: str, *, above: int = 0, to: int | None = None) -> str:
+    """The migrations above a version, up to another, as one SQL script, for people who apply it by other means."""
+    to = latest() if to is None else to
+    if not 0 <= above <= to <= latest():
+        raise SchemaError(f"there is no way up from version {above} to {to}: this code knows 0 to {latest()}")
     parts = [statements(schema)["migration_table"].text]
     for migration in migrations():
-        if migration.version > above:
+        if above < migration.version <= to:
             parts.append(
                 f"-- migration {migration.version}: {migration.name}\nBEGIN;\n{for_schema(migration.up, schema)}"
             )
@@ -190,8 +193,7 @@ async def _status(connection: AsyncConnection[Any], schema: str) -> Status:
 def _refuse_newer(schema: str, at: int) -> None:
     if at > latest():
         raise SchemaError(
-            f"schema {schema!r} is at version {at}, newer than this code, which knows {latest()}. "
-            "Upgrade it: pip install --upgrade holdfast"
+            f"schema {schema!r} is at version {at}, newer than this code, which knows {latest()}. Upgrade holdfast here"
         )
 
 

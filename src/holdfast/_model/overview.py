@@ -42,6 +42,8 @@ class QueueInfo:
     workers: int
     retention: timedelta | None = None
     """How long its history is kept, if it is not as for all."""
+    unroutable: int = 0
+    """How many of those that are due no live worker of the queue knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class KindInfo:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How many unfinished tasks stand at a step, in one state."""
+    """How many unfinished tasks stand at a step, in one state; those that are not due yet are `scheduled`."""
 
     kind: str
     step: str

@@ -131,13 +131,16 @@ WITH RECURSIVE ready(name) AS (
     UNION SELECT name FROM ready UNION SELECT name FROM running UNION SELECT name FROM parked
 )
 SELECT n.name, q.paused_at, q.paused_by, due.count, scheduled.count, running.count, parked.count, oldest.run_at,
-       (SELECT count(*) FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)), q.retention
+       (SELECT count(*) FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)), q.retention, due.unroutable
 FROM names n
 LEFT JOIN holdfast.queue q ON q.name = n.name
 CROSS JOIN LATERAL (
-    SELECT count(*) FROM (
-        SELECT FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
-            SELECT FROM holdfast.task t
+    SELECT coalesce(array_agg(DISTINCT s.step), '{}') FROM holdfast.worker w, unnest(w.steps) AS s(step)
+    WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)) AS known(steps)
+CROSS JOIN LATERAL (
+    SELECT count(*), count(*) FILTER (WHERE counted.step <> ALL (known.steps)) AS unroutable FROM (
+        SELECT each.step FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+            SELECT t.kind || '.' || t.step AS step FROM holdfast.task t
             WHERE t.queue = n.name AND t.state = 'ready' AND t.priority = p.priority AND t.run_at <= holdfast.now()
             ORDER BY t.run_at LIMIT :counted::integer) AS each
         LIMIT :counted::integer) AS counted) AS due
@@ -178,10 +181,11 @@ LEFT JOIN (
 ORDER BY k.name
 
 -- standing --
--- Where unfinished tasks stand, and how many.
-SELECT t.kind, t.step, t.state, count(*) FROM holdfast.task t
+-- Where unfinished tasks stand, and how many. Ready ones that are not due yet are told apart, as scheduled.
+SELECT t.kind, t.step, s.state, count(*) FROM holdfast.task t
+CROSS JOIN LATERAL (SELECT CASE WHEN t.state = 'ready' AND t.run_at > holdfast.now() THEN 'scheduled' ELSE t.state END) AS s(state)
 WHERE :kind::text IS NULL OR t.kind = :kind::text
-GROUP BY t.kind, t.step, t.state ORDER BY t.kind, t.step, t.state
+GROUP BY t.kind, t.step, s.state ORDER BY t.kind, t.step, s.state
 
 -- unfinished --
 -- Unfinished tasks in the order of their ids, page by page: those above the given one.

@@ -6,7 +6,6 @@ A command's module is imported when the command is used, not before: `holdfast -
 import io
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.options import common_options
-from holdfast.cli.output import FAILED, code_of, known_failure, note, report, report_bug
+from holdfast.cli.output import FAILED, exit_code
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -62,7 +61,6 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 """The commands by what they are for: where each is, and what it does in a line."""
 
 _COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
-_INTERRUPTED = 130
 _COMPLETING = "_HOLDFAST_COMPLETE"
 """The variable by which a shell asks for completions."""
 
@@ -120,7 +118,7 @@ class _Main(click.Group):
             # A terminal that cannot show a character must not end a command.
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
-        sys.exit(_ended(lambda: super(_Main, self).main(*args, **extra), as_json=_asks_for_json(arguments)))
+        sys.exit(exit_code(lambda: super(_Main, self).main(*args, **extra), as_json=_asks_for_json(arguments)))
 
 
 class NoSuchCommand(click.UsageError):
@@ -132,26 +130,6 @@ def _unknown(name: str) -> str:
 
     nearest = get_close_matches(name, _COMMANDS, 1)
     return f"no such command {name!r}." + (f" Did you mean '{nearest[0]}'?" if nearest else "")
-
-
-def _ended(command: Callable[[], Any], *, as_json: bool) -> int:
-    """Runs a command; its exit code."""
-    try:
-        code = command()
-    except click.ClickException as error:
-        report(error, as_json=as_json)
-        return code_of(error)
-    except click.Abort as abort:
-        note("aborted.")
-        return _INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else FAILED
-    except Exception as error:
-        failure = known_failure(error)
-        if failure is None:
-            report_bug(error, as_json=as_json)
-            return FAILED
-        report(failure, as_json=as_json)
-        return failure.code
-    return code if isinstance(code, int) else 0
 
 
 def _asks_for_json(arguments: list[str]) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.filters import COUNTED, amount, tasks_of
-from holdfast.cli.output import FAILED, Cell, coloured, line, note, print_json
+from holdfast.cli.output import FAILED, INTERRUPTED, Cell, coloured, line, note, print_json
 from holdfast.cli.waiting import ProgressLine
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SAMPLE = 200
 """Tasks that are looked at to say what matches, where no statement groups them."""
-INTERRUPTED = 130
 
 
 class _Interrupted(Exception):

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.options import Setup, common_options, pass_setup
 from holdfast.cli.output import FAILED, USAGE, Failure, line, note, print_json
-from holdfast.errors import NoDatabase
+from holdfast.errors import NoDatabase, SchemaError
 
 if TYPE_CHECKING:
     from holdfast._model.findings import Finding, Inspection
@@ -73,8 +73,10 @@ def check(
     if not ok:
         raise Failure(_why(code + stored), FAILED, "CheckFailed")
     if not setup.json:
-        fine = "No problem in this code." if no_database else "This code can execute every unfinished task."
-        click.echo(click.style(fine, fg="green"))
+        fine = "No problem in this code" if no_database else "This code can execute every unfinished task"
+        warnings = sum(1 for each in code + stored if each.level == "warning")
+        but = f", but there {'is' if warnings == 1 else 'are'} {_amount(warnings, 'warning')}" if warnings else ""
+        click.echo(click.style(f"{fine}{but}.", fg="yellow" if warnings else "green"))
 
 
 def _names(given: Sequence[str]) -> frozenset[str]:
@@ -123,6 +125,8 @@ def _inspected(
                         inspection.see(task)
                 read, above = read + len(page), page[-1].id
                 tell(read)
+    except SchemaError as error:
+        raise Failure(f"{error}. Or check the code alone: --no-database", FAILED, "SchemaError") from None
     finally:
         app.sync.close()
     return around, inspection

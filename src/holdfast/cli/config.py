@@ -8,8 +8,9 @@ import click
 
 from holdfast._db.config import Resolved, embedded_folder, embedded_url, project_file, redact, unknown_variables
 from holdfast._db.settings import SETTINGS, shown
+from holdfast.cli.fitting import fitted_table
 from holdfast.cli.options import Setup, common_options, pass_setup
-from holdfast.cli.output import USAGE, Cell, Failure, facts, line, note, print_json, table
+from holdfast.cli.output import USAGE, Cell, Failure, facts, line, note, print_json
 from holdfast.cli.quickly import quickly
 from holdfast.errors import ConfigError, HoldfastError, NoDatabase
 
@@ -80,7 +81,7 @@ def _print(found: dict[str, Resolved], answer: Answer) -> None:
         value = SETTINGS[name].default_text if each.is_default else shown(each.value)
         source: Cell = ("wrong: see below", "red") if each.source == "wrong" else line(each.source)
         rows.append((name, line(value or "-"), source))
-    table(("SETTING", "VALUE", "SOURCE"), rows)
+    fitted_table(("SETTING", "VALUE", "SOURCE"), rows, whole=("SETTING", "SOURCE"))
     click.echo()
     project, running = project_file(), embedded_url() is not None
     facts(

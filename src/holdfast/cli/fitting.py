@@ -11,11 +11,16 @@ NARROWEST = 12
 
 
 def fitted_table(
-    headings: Sequence[str], rows: Sequence[Sequence[Cell]], *, spare: Sequence[str] = (), indent: str = ""
+    headings: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    spare: Sequence[str] = (),
+    whole: Sequence[str] = (),
+    indent: str = "",
 ) -> None:
     """A table; on a terminal the `spare` columns go first, then texts are cut, then the last columns go.
 
-    The first column is always there, and whole.
+    The first column is always there, and whole; those named `whole` give only when no other can.
     """
     room = columns() - len(indent)
     kept = list(headings)
@@ -23,7 +28,7 @@ def fitted_table(
         if _needed(_widths(headings, rows, kept)) <= room:
             break
         kept.remove(name)
-    widths = _cut(_widths(headings, rows, kept), room)
+    widths = _cut(_widths(headings, rows, kept), room, [kept.index(name) for name in whole])
     while len(kept) > 1 and _total(widths) > room:
         kept.pop()
         widths = _cut(_widths(headings, rows, kept), room)
@@ -35,6 +40,13 @@ def fitted_table(
 def columns() -> int:
     """How many characters fit in a line; many, where nobody looks."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 100_000
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """A long sentence in lines that fit; names, ids and commands of one word stay whole."""
+    from textwrap import fill
+
+    return fill(text, columns() - indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _widths(headings: Sequence[str], rows: Sequence[Sequence[Cell]], kept: Sequence[str]) -> list[int]:
@@ -51,15 +63,13 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + 2 * (len(widths) - 1)
 
 
-def _cut(widths: list[int], room: int) -> list[int]:
-    """The widths at which all of it fits: the last column gives first, then the widest."""
-    while (excess := _total(widths) - room) > 0:
-        last = len(widths) - 1
-        most = max(range(1, last + 1), key=lambda i: widths[i], default=0)
-        giving = last if widths[last] > NARROWEST else most
-        if widths[giving] <= NARROWEST:
-            break
-        widths[giving] = max(NARROWEST, widths[giving] - excess)
+def _cut(widths: list[int], room: int, whole: Sequence[int] = ()) -> list[int]:
+    """The widths at which all of it fits: the last column gives first, then the widest; whole ones give in the end."""
+    last = len(widths) - 1
+    for giving in ([i for i in range(1, last + 1) if i not in whole], list(range(1, last + 1))):
+        while (excess := _total(widths) - room) > 0 and (able := [i for i in giving if widths[i] > NARROWEST]):
+            one = last if last in able else max(able, key=lambda i: widths[i])
+            widths[one] = max(NARROWEST, widths[one] - excess)
     return widths
 
 

@@ -7,7 +7,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from holdfast.cli.parent import Parent, exit_code, listening, obey, on_signal
+from holdfast.cli.output import exit_code
+from holdfast.cli.parent import Parent, listening, obey, on_signal
 
 if TYPE_CHECKING:
     from holdfast._engine.worker import Worker

@@ -10,12 +10,15 @@ from holdfast.cli.output import FAILED, Failure, clean, print_json
 
 @click.command()
 @click.option("--to", type=click.IntRange(min=0), metavar="N", help="The version to go to. Default: the latest.")
+@click.option(
+    "--from", "above", type=click.IntRange(min=0), metavar="N", help="With --sql: only what comes after version N."
+)
 @click.option("--sql", "as_sql", is_flag=True, help="Print the SQL instead; no database is needed.")
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit code 1 if something is to be done.")
 @click.option("--yes", is_flag=True, help="Do not ask before going down, which deletes tasks.")
 @common_options
 @pass_setup
-def migrate(setup: Setup, /, to: int | None, as_sql: bool, only_check: bool, yes: bool) -> None:
+def migrate(setup: Setup, /, to: int | None, above: int | None, as_sql: bool, only_check: bool, yes: bool) -> None:
     """Create the tables, or bring them up to date.
 
     It may run as often as you like, and while workers are working. Going down to an older version deletes what the
@@ -26,24 +29,26 @@ def migrate(setup: Setup, /, to: int | None, as_sql: bool, only_check: bool, yes
       holdfast migrate
       holdfast migrate --check
       holdfast migrate --sql > holdfast.sql
+      holdfast migrate --sql --from 3 --to 4
     """
     if as_sql and only_check:
         raise click.UsageError("--sql needs no database and --check asks one: give one of them.")
-    if to is not None and (as_sql or only_check):
-        told = "prints the way from nothing to" if as_sql else "compares with"
-        raise click.UsageError(f"--{'sql' if as_sql else 'check'} {told} the latest version: --to does not go with it.")
+    if to is not None and only_check:
+        raise click.UsageError("--check compares with the latest version: --to does not go with it.")
+    if above is not None and not as_sql:
+        raise click.UsageError("--from is for --sql: a database knows its version by itself.")
     if as_sql:
-        _print_sql(setup)
+        _print_sql(setup, above or 0, to)
     elif only_check:
         _check(setup)
     else:
         _migrate(setup, to, yes)
 
 
-def _print_sql(setup: Setup) -> None:
+def _print_sql(setup: Setup, above: int, to: int | None) -> None:
     from holdfast._db.migrate import script
 
-    text = script(setup.schema)
+    text = script(setup.schema, above=above, to=to)
     if setup.json:
         print_json({"schema": setup.schema, "sql": text})
     else:
@@ -71,8 +76,8 @@ def _check(setup: Setup) -> None:
     if found.version == 0:
         raise Failure(f"there are no tables in schema {found.schema!r} yet. Run: {command}", FAILED, "Pending")
     if found.version > found.latest:
-        upgrade = "Upgrade it: pip install --upgrade holdfast"
-        raise Failure(f"{about}, newer than this code, which knows {found.latest}. {upgrade}", FAILED, "Newer")
+        advice = "Upgrade holdfast here"
+        raise Failure(f"{about}, newer than this code, which knows {found.latest}. {advice}", FAILED, "Newer")
     if found.pending:
         raise Failure(f"{about}, and this code has {found.latest}. Run: {command}", FAILED, "Pending")
     if found.drift:

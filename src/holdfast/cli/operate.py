@@ -50,6 +50,7 @@ def queues(setup: Setup, /) -> None:
 def _queue_row(queue: "QueueInfo") -> list[Cell]:
     notes = ["paused"] if queue.paused_at else []
     notes += ["no worker"] if _is_deserted(queue) else []
+    notes += [f"{amount(queue.unroutable)} unroutable"] if _has_strangers(queue) else []
     notes += [f"kept {in_short(queue.retention)}"] if queue.retention is not None else []
     return [
         line(queue.name),
@@ -67,12 +68,20 @@ def _is_deserted(queue: "QueueInfo") -> bool:
     return queue.due > 0 and queue.workers == 0
 
 
+def _has_strangers(queue: "QueueInfo") -> bool:
+    """Whether there are tasks that nobody there knows, and nothing else keeps them from being executed."""
+    return queue.unroutable > 0 and queue.workers > 0 and queue.paused_at is None
+
+
 def _queue_advice(setup: Setup, queue: "QueueInfo") -> Iterator[str]:
     if queue.paused_at:
         yield _paused(setup, "queue", queue)
     if _is_deserted(queue):
         name = line(queue.name)
         yield f"queue {name} has {tasks_of(queue.due)} due, and no live worker: holdfast worker APP -q {name}"
+    elif _has_strangers(queue):
+        listed = command_line(setup, "tasks", "state:unroutable", f"queue:{queue.name}")
+        yield f"queue {line(queue.name)} has {tasks_of(queue.unroutable)} that no live worker there knows: {listed}"
 
 
 def _paused(setup: Setup, what: str, it: "QueueInfo | KindInfo") -> str:
@@ -123,8 +132,8 @@ def kinds(setup: Setup, /, kind: str | None) -> None:
         print_json([_kind_json(name, declared.get(name), standing.get(name, {})) for name in names])
     elif names:
         rows = [row for name in names for row in _kind_rows(name, declared.get(name), standing.get(name, {}))]
-        headings = ("KIND", "STEP", "READY", "RUNNING", "PARKED", "QUEUE", "WORKERS", "NOTE")
-        fitted_table(headings, rows, spare=("WORKERS", "QUEUE"))
+        headings = ("KIND", "STEP", "READY", "SCHEDULED", "RUNNING", "PARKED", "QUEUE", "WORKERS", "NOTE")
+        fitted_table(headings, rows, spare=("WORKERS", "QUEUE", "SCHEDULED"))
         _advise(
             [
                 *(_paused(setup, "kind", each) for each in declared.values() if each.paused_at),
@@ -168,6 +177,7 @@ def _kind_rows(name: str, declared: "KindInfo | None", standing: Mapping[str, Ma
                 line(name) if is_first else "",
                 line(step),
                 _number(at.get("ready", 0)),
+                _number(at.get("scheduled", 0)),
                 _number(at.get("running", 0)),
                 _alarming(at.get("parked", 0), _number(at.get("parked", 0))),
                 line(declared.queue) if is_first and declared is not None else "",

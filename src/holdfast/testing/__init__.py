@@ -1,4 +1,4 @@
-"""Testing tasks on a real database: a pytest plugin, and the same for unittest. It needs `holdfast[embedded]`.
+"""Testing tasks on a real database: a pytest plugin, and the same for unittest. It needs the extra `embedded`.
 
     async def test_greeting(holdfast: Harness) -> None:
         ref = await holdfast.app.enqueue(ReadName("name.txt"))

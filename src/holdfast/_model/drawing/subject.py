@@ -14,7 +14,7 @@ from holdfast._model.step import MAIN
 Counts: TypeAlias = Mapping[str, int]
 """How many tasks are in each state."""
 
-STATES = ("ready", "running", "waiting", "parked")
+STATES = ("ready", "scheduled", "running", "waiting", "parked")
 LONGEST_NAME = 40
 
 

@@ -227,6 +227,7 @@ def _counts(counts: Counts, x: float, y: float) -> str:
 def _count(state: str, text: str, x: float, y: float) -> str:
     signs = {
         "ready": f'<circle class="sign" cx="{_n(x + 4)}" cy="{_n(y)}" r="3.4"/>',
+        "scheduled": f'<path class="sign" d="M{_xy((x, y - 4))} h8 l-4 4 l4 4 h-8 l4 -4 z"/>',
         "running": f'<path class="sign" d="M{_xy((x, y - 4.5))} l8.5 4.5 l-8.5 4.5 z"/>',
         "waiting": f'<path class="sign" d="M{_xy((x, y - 4))} h3v8h-3z m5 0h3v8h-3z"/>',
         "parked": f'<rect class="sign" x="{_n(x)}" y="{_n(y - 4)}" width="8" height="8" rx="1"/>',

@@ -43,16 +43,15 @@ CREATE VIEW holdfast.attempts AS
 COMMENT ON VIEW holdfast.attempts IS 'The log of all attempts; the running ones have no outcome yet, but how far they have come, if they tell.';
 
 CREATE VIEW holdfast.parked AS
-    SELECT t.id, t.queue, t.kind, t.step, t.errors, t.crashes, t.attempt, t.error ->> 'type' AS error_type,
-           t.error ->> 'message' AS error_message, t.claimed_at, t.args, t.error,
+    SELECT t.id, t.queue, t.kind, t.step, t.attempt,
            -- Only the days since its last attempt began are looked into; the log may be gone before the task is.
            coalesce((SELECT l.finished_at FROM holdfast.attempt l
                      WHERE l.task_id = t.id AND l.attempt = t.attempt
                        AND l.finished_at >= t.claimed_at AND l.finished_at <= holdfast.now() LIMIT 1),
                     t.claimed_at) AS parked_at,
-           format('select %I.retry(%L)', :'schema', t.id) AS to_resume
+           t.error ->> 'type' AS error_type, left(regexp_replace(t.error ->> 'message', '\s+', ' ', 'g'), 60) AS error_message
     FROM holdfast.task t WHERE t.state = 'parked';
-COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then do what to_resume says. parked_at is when the last attempt ended, as far as the log still knows.';
+COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then: select holdfast.retry(id). parked_at is when the last attempt ended, as far as the log still knows. The args and the whole error are in holdfast.tasks.';
 
 CREATE VIEW holdfast.history AS
     SELECT c.relname::text AS name, p.relname::text AS parent, (b.until AT TIME ZONE 'UTC' - interval '1 day')::date AS day,

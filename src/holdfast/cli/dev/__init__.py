@@ -42,6 +42,7 @@ STABLE = 60.0
     metavar="DURATION",
     help="Time for steps to end when it reloads or ends.",
 )
+@click.option("-y", "--yes", is_flag=True, help="Make the tables in a database that has none yet.")
 @click.option("--no-reload", is_flag=True, help="Do not watch files.")
 @click.option(
     "--log-level",
@@ -57,15 +58,16 @@ def dev(
     queues: Sequence[str],
     concurrency: int | None,
     grace: float,
+    yes: bool,
     no_reload: bool,
     log_level: str | None,
 ) -> None:
     """Run the tasks of APP while you write them.
 
     It starts the embedded server of this project unless a database is named, makes the tables, and runs a worker
-    that shows what happens. When a .py file or pyproject.toml of the project is saved, steps in flight may end within
-    the grace time, or are given back uncharged, and a worker with the new code takes over. Ctrl-C ends everything;
-    a second one ends it at once.
+    that shows what happens. In a database that is named, tables are made only with --yes. When a .py file or
+    pyproject.toml of the project is saved, steps in flight may end within the grace time, or are given back uncharged,
+    and a worker with the new code takes over. Ctrl-C ends everything; a second one ends it at once.
 
     APP is named as for `holdfast worker`. Exit codes: 0 ended, 1 failed, 2 no such APP, 4 the database cannot be
     reached.
@@ -86,7 +88,7 @@ def dev(
     }
 
     async def live() -> int:
-        return await Dev(order, grace, reload=not no_reload).run()
+        return await Dev(order, grace, reload=not no_reload, yes=yes).run()
 
     code = asyncio.run(live())
     if code:
@@ -96,7 +98,7 @@ def dev(
 class Dev:
     """One `holdfast dev`, from its start to Ctrl-C."""
 
-    def __init__(self, order: "Order", grace: float, *, reload: bool) -> None:
+    def __init__(self, order: "Order", grace: float, *, reload: bool, yes: bool) -> None:
         from holdfast.cli.dev.database import DevDatabase
         from holdfast.cli.dev.reload import watched_folder
         from holdfast.cli.dev.talk import Talk
@@ -105,7 +107,7 @@ class Dev:
         self._grace = grace
         self._watched = watched_folder(order["app"]) if reload else None
         self._talk = Talk(as_json=order["json"], watched=self._watched)
-        self._database = DevDatabase(self._talk, order["url"])
+        self._database = DevDatabase(self._talk, order["url"], yes=yes)
         self._ending, self._at_once, self._saved = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._files: set[Path] = set()
         self._was_ready = self._was_saved = False

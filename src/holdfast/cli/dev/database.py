@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.cli.servers import OwnServer
+from holdfast.errors import SchemaError
 
 if TYPE_CHECKING:
     from holdfast._db.config import Database
@@ -18,9 +19,10 @@ LOOK = 2.0
 class DevDatabase:
     """What is started here is also stopped here, unless this process is killed: then its worker does it."""
 
-    def __init__(self, talk: "Talk", given: str | None) -> None:
+    def __init__(self, talk: "Talk", given: str | None, *, yes: bool) -> None:
         self._talk = talk
         self._given = given
+        self._yes = yes
         self._server = OwnServer()
         self._migrated: set[tuple[str, str]] = set()
         self._starting: asyncio.Future[Server] | None = None
@@ -63,10 +65,25 @@ class DevDatabase:
         from holdfast._db.migrate import migrate
 
         if (url, schema) not in self._migrated:
+            await self._may_make_tables(url, schema)
             applied = await migrate(url, schema)
             self._migrated.add((url, schema))
             if applied:
                 self._talk.migrated(applied)
+
+    async def _may_make_tables(self, url: str, schema: str) -> None:
+        """In a database that has none, somebody else's perhaps, no tables are made unless somebody said so."""
+        from holdfast._db.config import embedded_url
+        from holdfast._db.connection import migrate_command
+        from holdfast._db.describe import described
+        from holdfast._db.migrate import status
+
+        if self._yes or url == embedded_url() or (await status(url, schema)).version > 0:
+            return
+        raise SchemaError(
+            f"there are no tables in schema {schema!r} of {described(url)} yet. If this is the database that you mean, "
+            f"make them: holdfast dev --yes, or {migrate_command(schema)}"
+        )
 
     async def _keep(self, schema: str) -> None:
         """Starts the embedded server again if somebody has ended it, perhaps another `dev` that had started it."""
