@@ -16,13 +16,15 @@ import pytest
 import pytest_asyncio
 
 from holdfast import App, ConfigError, Context, Done, Retry, embedded
-from holdfast._db.connection import Link, connect, connect_sync
+from holdfast._db.connection import connect, connect_sync
+from holdfast._db.link import Link
 from holdfast._db.migrate import migrate
 from holdfast._db.pool import Pool
 from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.transactions import Transactions
 from holdfast._model.names import uuid7
-from holdfast._sql.queries import NewTask, Queries
+from holdfast._sql.queries import Queries
+from holdfast._sql.records import NewTask
 from holdfast.embedded import Server
 from pgbouncer import MISSING, PROGRAM, pgbouncer
 from worker.support import running, sql, until

@@ -16,8 +16,9 @@ from psycopg.conninfo import make_conninfo
 from holdfast._db.connection import connect_sync, run_sync
 from holdfast._db.pooler import meet_sync
 from holdfast._model.names import uuid7
-from holdfast._sql.queries import Claimed, NewTask, Queries
+from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, statements
+from holdfast._sql.records import Claimed, NewTask
 from holdfast.testing import Clock
 from holdfast.testing.sessions import Session
 

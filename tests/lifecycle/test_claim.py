@@ -8,10 +8,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._db.connection import Link
+from holdfast._db.link import Link
 from holdfast._model.names import uuid7
-from holdfast._sql.queries import NewTask
 from holdfast._sql.query import Query, Statement
+from holdfast._sql.records import NewTask
 
 from .support import BEGINNING, KNOWN, LEASE, NOW, Db, ids
 

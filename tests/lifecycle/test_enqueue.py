@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast._model.names import uuid7
-from holdfast._sql.queries import NewTask
+from holdfast._sql.records import NewTask
 
 from .support import NOW, Db, with_text
 

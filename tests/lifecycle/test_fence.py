@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from holdfast._model.names import uuid7
-from holdfast._sql.queries import Claimed
+from holdfast._sql.records import Claimed
 
 from .support import LEASE, Db, with_text
 

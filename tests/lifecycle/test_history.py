@@ -13,7 +13,8 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._db.connection import Link, is_missing_partition
+from holdfast._db.link import Link
+from holdfast._db.trouble import is_missing_partition
 from holdfast._engine import history as chores
 from holdfast._engine.maintenance import CHORES, Maintenance
 from holdfast._model.names import uuid7

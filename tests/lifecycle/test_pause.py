@@ -12,7 +12,7 @@ import pytest
 from psycopg import Connection
 
 from holdfast import App, SyncApp
-from holdfast._db.connection import explained
+from holdfast._db.trouble import explained
 from holdfast._model.names import uuid7
 from holdfast.errors import TaskNotFound, WrongState
 from holdfast.testing import Harness

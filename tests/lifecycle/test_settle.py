@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast._model.names import uuid7
-from holdfast._sql.queries import Recorded
+from holdfast._sql.records import Recorded
 
 from .support import BOOM, LEASE, NOW, Db, ids, outcomes
 

@@ -12,7 +12,7 @@ from holdfast import insights
 from holdfast._model.codec import encode
 from holdfast._model.names import uuid7
 from holdfast._model.request import OnConflict
-from holdfast._sql.queries import NewTask
+from holdfast._sql.records import NewTask
 
 from .support import NOW, Db
 from .test_keys import HOUR, follow, new

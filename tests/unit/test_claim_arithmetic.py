@@ -9,7 +9,7 @@ import pytest
 from holdfast._engine.marks import Marks
 from holdfast._engine.pace import MOST_AHEAD, Pace
 from holdfast._engine.settings import WorkerSettings
-from holdfast._sql.queries import Claimed
+from holdfast._sql.records import Claimed
 from holdfast.errors import ConfigError
 
 

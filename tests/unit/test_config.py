@@ -19,8 +19,9 @@ from holdfast._db.config import (
     setting,
     worker_options,
 )
-from holdfast._db.connection import conninfo, unreachable
+from holdfast._db.connection import conninfo
 from holdfast._db.settings import SETTINGS, WORKER_SETTINGS, shown
+from holdfast._db.trouble import unreachable
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
 from holdfast.errors import ConfigError, NoDatabase
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._db.connection import Link
+from holdfast._db.link import Link
 from holdfast._engine import blocked
 from holdfast._engine.attempt import Roster
 from holdfast._engine.lease import Beat

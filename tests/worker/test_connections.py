@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, ConfigError, Context, DatabaseUnreachable, SchemaError, embedded
-from holdfast._db.connection import conninfo, is_passing, unreachable, with_database
+from holdfast._db.connection import conninfo, with_database
+from holdfast._db.trouble import is_passing, unreachable
 from holdfast._engine import worker as engine
 from holdfast.embedded import Server
 

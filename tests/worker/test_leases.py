@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import ConfigError, Context, Tasks
-from holdfast._db.connection import Link
+from holdfast._db.link import Link
 from holdfast._engine.reap import Reaper
 from holdfast._engine.settings import WorkerSettings
 from holdfast.testing import Harness

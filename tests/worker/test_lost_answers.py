@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast import Context, Done, Retry, Snooze, Tasks
-from holdfast._db.connection import Link
+from holdfast._db.link import Link
 from holdfast._model import conclude
 from holdfast._model.codec import encode_result
 from holdfast.testing import Harness

@@ -14,7 +14,7 @@ from holdfast import App, EnqueueRefused, Entry, Failure, KeyTaken, Snooze, name
 from holdfast._db.connection import DriverError, connect_sync
 from holdfast._engine.lease import Beat
 from holdfast._model.names import uuid7
-from holdfast._sql.queries import NewTask
+from holdfast._sql.records import NewTask
 from holdfast.testing import Harness
 
 from .support import until

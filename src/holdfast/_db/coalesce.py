@@ -17,10 +17,12 @@ from psycopg import OperationalError
 from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast._db.connection import CALL_TIMEOUT, DriverError, is_unknown, tell_no_hint
+from holdfast._db.connection import CALL_TIMEOUT, DriverError
 from holdfast._db.durability import to_say
+from holdfast._db.trouble import is_unknown, tell_no_hint
 from holdfast._db.wire import Wire
-from holdfast._sql.queries import NewTask, Queries
+from holdfast._sql.queries import Queries
+from holdfast._sql.records import NewTask
 
 MOST = 1000
 """Tasks in one batch."""

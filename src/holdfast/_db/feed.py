@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast._db.connection import is_passing, pause_after
 from holdfast._db.listen import Listener
+from holdfast._db.trouble import is_passing, pause_after
 from holdfast._model.reference import Failure
 from holdfast._sql.failures import Place, beginning, failures, places
 from holdfast._sql.queries import Queries

@@ -8,8 +8,9 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from holdfast._db.connection import connect, pause_after
+from holdfast._db.connection import connect
 from holdfast._db.pooler import meet
+from holdfast._db.trouble import pause_after
 from holdfast._sql.query import quote
 
 log = logging.getLogger("holdfast.listen")

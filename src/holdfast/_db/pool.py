@@ -13,24 +13,14 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast._db.coalesce import Alone, Coalescer
-from holdfast._db.connection import (
-    CALL_TIMEOUT,
-    DriverError,
-    _adapt,
-    connect,
-    connect_sync,
-    conninfo,
-    explained,
-    explaining,
-    run,
-    run_sync,
-    tell_no_hint,
-)
+from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, connect_sync, conninfo, run, run_sync
 from holdfast._db.durability import learn, learn_sync, to_say
 from holdfast._db.pooler import meet, meet_sync
+from holdfast._db.trouble import explained, explaining, tell_no_hint
 from holdfast._sql.plans import Plan, drive, drive_sync
-from holdfast._sql.queries import NewTask, Queries
+from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast._sql.records import NewTask
 
 T = TypeVar("T")
 

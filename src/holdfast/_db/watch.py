@@ -16,8 +16,8 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from holdfast._db.connection import is_passing
 from holdfast._db.listen import Listener
+from holdfast._db.trouble import is_passing
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

@@ -16,7 +16,7 @@ from holdfast._model.outcome import Advanced
 from holdfast._model.progress import Told
 from holdfast._model.request import Request
 from holdfast._model.step import Step
-from holdfast._sql.queries import Claimed
+from holdfast._sql.records import Claimed
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 

@@ -16,14 +16,16 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
-from holdfast._db.connection import Link, is_passing, pause_after
+from holdfast._db.link import Link
+from holdfast._db.trouble import is_passing, pause_after
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.known import Known
 from holdfast._engine.marks import MARK_SECONDS, Marks
 from holdfast._engine.shares import Shares
 from holdfast._model.names import uuid7
 from holdfast._model.tasks import Tasks
-from holdfast._sql.queries import Claimed, Queries
+from holdfast._sql.queries import Queries
+from holdfast._sql.records import Claimed
 
 log = logging.getLogger("holdfast.worker")
 

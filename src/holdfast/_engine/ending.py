@@ -10,7 +10,7 @@ import msgspec
 from holdfast._engine.attempt import Attempt
 from holdfast._model.outcome import Advanced, Failed, Finished, Outcome, Retried
 from holdfast._model.tasks import Tasks
-from holdfast._sql.queries import Fence, NewTask
+from holdfast._sql.records import Fence, NewTask
 
 LARGEST_FLUSH = 1000
 LARGEST_BYTES = 8 * 1024 * 1024

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
-from holdfast._db.connection import Link, gave_way
+from holdfast._db.link import Link
+from holdfast._db.trouble import gave_way
 from holdfast._sql import history, schedules
 from holdfast._sql.queries import Queries
 

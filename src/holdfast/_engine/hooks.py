@@ -15,7 +15,7 @@ from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.outcome import Failed
 from holdfast._model.reference import Failure, TaskInfo
 from holdfast._model.tasks import Tasks
-from holdfast._sql.queries import Reaped
+from holdfast._sql.records import Reaped
 
 log = logging.getLogger("holdfast.worker")
 

@@ -9,13 +9,15 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from holdfast._db.connection import Link, is_passing
+from holdfast._db.link import Link
+from holdfast._db.trouble import is_passing
 from holdfast._engine.attempt import Roster, now
 from holdfast._engine.ending import Ending
 from holdfast._engine.known import Known
 from holdfast._model.outcome import Advanced
-from holdfast._sql.queries import Obstacles, Queries
+from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast._sql.records import Obstacles
 
 Run: TypeAlias = Callable[[Query[Any]], Awaitable[Any]]
 

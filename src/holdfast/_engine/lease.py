@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from holdfast._db.connection import Link, is_passing, pause_after
+from holdfast._db.link import Link
+from holdfast._db.trouble import is_passing, pause_after
 from holdfast._engine import blocked
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.execution import fields

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeAlias
 
-from holdfast._db.connection import Link, explained, is_passing, is_unknown
+from holdfast._db.link import Link
+from holdfast._db.trouble import explained, is_passing, is_unknown
 from holdfast._engine.history import (
     LOCK_TIMEOUT,
     Done,

@@ -3,7 +3,7 @@
 import time
 from datetime import UTC, datetime, timedelta
 
-from holdfast._sql.queries import Claimed
+from holdfast._sql.records import Claimed
 
 MARK_SECONDS = 1.0
 

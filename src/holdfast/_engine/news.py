@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from time import monotonic
 from uuid import UUID
 
-from holdfast._db.connection import Link
+from holdfast._db.link import Link
 from holdfast._sql.queries import Queries
 
 log = logging.getLogger("holdfast.worker")

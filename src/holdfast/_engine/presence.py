@@ -12,8 +12,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._db.connection import Link, is_passing
+from holdfast._db.link import Link
 from holdfast._db.migrate import check_version
+from holdfast._db.trouble import is_passing
 from holdfast._engine.attempt import now
 from holdfast._engine.known import Known
 from holdfast._engine.settings import WorkerSettings

@@ -9,7 +9,7 @@ import logging
 
 import msgspec
 
-from holdfast._db.connection import Link
+from holdfast._db.link import Link
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._sql.queries import Queries
 

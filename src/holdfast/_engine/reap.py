@@ -14,10 +14,12 @@ from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
 
-from holdfast._db.connection import Link, is_missing_partition, is_passing
+from holdfast._db.link import Link
+from holdfast._db.trouble import is_missing_partition, is_passing
 from holdfast._engine.attempt import now
-from holdfast._sql.queries import Queries, Reaped
+from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast._sql.records import Reaped
 
 T = TypeVar("T")
 

@@ -17,14 +17,9 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
-from holdfast._db.connection import (
-    Link,
-    LockNotAvailable,
-    is_contended,
-    is_data_error,
-    is_missing_partition,
-    tell_no_hint,
-)
+from holdfast._db.connection import LockNotAvailable
+from holdfast._db.link import Link
+from holdfast._db.trouble import is_contended, is_data_error, is_missing_partition, tell_no_hint
 from holdfast._engine import readback
 from holdfast._engine.attempt import Roster, now
 from holdfast._engine.ending import Ending, Times

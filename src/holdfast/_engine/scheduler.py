@@ -13,7 +13,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from holdfast._db.connection import Link, is_contended, is_passing, pause_after
+from holdfast._db.link import Link
+from holdfast._db.trouble import is_contended, is_passing, pause_after
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.schedule import Definition, Schedule, check_scopes
 from holdfast._sql import schedules

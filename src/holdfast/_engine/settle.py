@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast._db.connection import Link, is_passing, is_unknown, pause_after
+from holdfast._db.link import Link
+from holdfast._db.trouble import is_passing, is_unknown, pause_after
 from holdfast._engine import readback
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.ending import Ending, affordable

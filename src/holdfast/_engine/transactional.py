@@ -10,7 +10,8 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
-from holdfast._db.connection import (
+from holdfast._db.transactions import StepTransaction, Transactions
+from holdfast._db.trouble import (
     is_contended,
     is_in_failed_transaction,
     is_missing_partition,
@@ -19,7 +20,6 @@ from holdfast._db.connection import (
     is_unknown,
     pause_after,
 )
-from holdfast._db.transactions import StepTransaction, Transactions
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending, Recorded, Times, Unsure
 from holdfast._engine.execution import Execution, fields

@@ -14,9 +14,10 @@ import math
 from contextlib import suppress
 from uuid import UUID
 
-from holdfast._db.connection import Link, explaining
+from holdfast._db.link import Link
 from holdfast._db.listen import Listener
 from holdfast._db.transactions import Transactions
+from holdfast._db.trouble import explaining
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer
 from holdfast._engine.ending import Ending, Recorded, Unsure, continued
@@ -38,8 +39,8 @@ from holdfast._engine.telling import is_heard, tell_error, tell_recorded
 from holdfast._engine.transactional import TransactionalSteps
 from holdfast._model.outcome import Cancelled, Failed, Finished, Released
 from holdfast._model.tasks import Tasks
-from holdfast._sql.queries import Reaped
 from holdfast._sql.queries import queries as queries_of
+from holdfast._sql.records import Reaped
 from holdfast.errors import HoldfastError
 
 log = logging.getLogger("holdfast.worker")

@@ -13,8 +13,9 @@ import msgspec
 from holdfast._model.reference import HowEnqueued
 from holdfast._model.request import Request
 from holdfast._model.step import MAIN
-from holdfast._sql.queries import Declared, NewTask, Placed, Queries
+from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast._sql.records import Declared, NewTask, Placed
 from holdfast._sql.rows import pieces
 from holdfast.errors import EnqueueRefused, KeyTaken
 

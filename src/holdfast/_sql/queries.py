@@ -5,143 +5,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
-import msgspec
-
-from holdfast._model.request import OnConflict
 from holdfast._sql.query import Query, Row, Statement, statements
+from holdfast._sql.records import Beaten, Claimed, Declared, Fence, NewTask, Obstacles, Placed, Reaped, Recorded
 
 T = TypeVar("T")
 Ids: TypeAlias = Sequence[UUID] | str
 """Ids of tasks, or the literal of an array of them: `{…,…}`."""
-
-
-class Claimed(NamedTuple):
-    """A row of `claim`: what a worker needs to execute one attempt."""
-
-    id: UUID
-    kind: str
-    step: str
-    args: bytes
-    attempt: int
-    moves: int
-    errors: int
-    crashes: int
-    priority: int
-    run_at: float
-    claimed_at: float
-    key: str | None
-    headers: bytes | None
-    deadline: datetime | None
-
-
-class Fence(NamedTuple):
-    """What a task's row says about who may write it."""
-
-    id: UUID
-    state: str
-    worker_id: UUID | None
-    attempt: int
-    moves: int
-    cancelled: bool
-    claimed_at: float | None
-
-
-class Obstacles(NamedTuple):
-    """What speaks against going on with tasks of a queue that move."""
-
-    higher: int | None
-    queue_paused: bool
-    paused_kinds: list[str]
-
-
-class Beaten(NamedTuple):
-    """A renewed lease."""
-
-    id: UUID
-    attempt: int
-    cancelled: bool
-
-
-class Reaped(NamedTuple):
-    """A task taken from a lost worker."""
-
-    id: UUID
-    kind: str
-    step: str
-    state: str
-    attempt: int
-    crashes: int
-    args: bytes
-    priority: int
-    moves: int
-    errors: int
-    claimed_at: datetime | None
-    key: str | None
-    error: bytes | None
-
-
-class Recorded(NamedTuple):
-    """An attempt found in the log."""
-
-    id: UUID
-    attempt: int
-    outcome: str
-
-
-class Declared(NamedTuple):
-    """What workers said about a kind: where its tasks go, and its only step if it has just one."""
-
-    queue: str
-    priority: int
-    first: str | None
-
-
-class Placed(NamedTuple):
-    """What came of a task with a key: the task that has it now, and if that is another one, its state."""
-
-    id: UUID
-    kind: str
-    enqueued: Literal[
-        "created", "replaced", "existing", "running", "started", "parked", "ended", "id taken", "contended"
-    ]
-    state: str | None
-
-
-class NewTask(msgspec.Struct, frozen=True, gc=False):
-    """A task to be enqueued, everything encoded and checked."""
-
-    id: UUID
-    queue: str
-    kind: str
-    step: str
-    args: bytes
-    priority: int = 0
-    delay: timedelta = timedelta(0)
-    at: datetime | None = None
-    deadline: timedelta | datetime | None = None
-    key: str | None = None
-    headers: bytes | None = None
-    unique: bool = False
-    unique_for: timedelta | None = None
-    on_conflict: OnConflict = "skip"
-
-    @property
-    def keyed(self) -> bool:
-        """Whether it has a key, given or made from its args."""
-        return self.key is not None or self.unique
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """The deadline, if it was given as a time."""
-        return self.deadline if isinstance(self.deadline, datetime) else None
-
-    @property
-    def expires_in(self) -> timedelta | None:
-        """The deadline, if it was given as a length of time: counted by the database's clock."""
-        return self.deadline if isinstance(self.deadline, timedelta) else None
 
 
 class Queries:

@@ -7,7 +7,7 @@ transaction right before: `delay` and `deadline` count from then, and tasks of o
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from holdfast._sql.queries import NewTask
+from holdfast._sql.records import NewTask
 from holdfast.errors import EnqueueRefused
 
 AT_ONCE = 1000

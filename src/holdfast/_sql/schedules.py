@@ -16,8 +16,9 @@ from holdfast._model.request import Request
 from holdfast._model.schedule import Definition, Due
 from holdfast._sql import plans
 from holdfast._sql.plans import Plan
-from holdfast._sql.queries import NewTask, Queries
+from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast._sql.records import NewTask
 from holdfast.errors import HoldfastError
 
 SOONEST, LATEST = 1.0, 60.0

@@ -132,8 +132,9 @@ def _ask(setup: Setup, found: dict[str, Resolved]) -> Answer:
 
 
 def _asked(url: str, schema: str) -> Answer:
-    from holdfast._db.connection import connect_sync, explaining, run_sync
+    from holdfast._db.connection import connect_sync, run_sync
     from holdfast._db.migrate import latest
+    from holdfast._db.trouble import explaining
     from holdfast._sql.queries import queries
 
     try:

@@ -143,7 +143,8 @@ def _chosen(app: "App", names: Sequence[str]) -> list[str]:
 def _standing(app: "App", live: bool | None) -> "list[Standing] | None":
     """Where tasks stand; None if nobody wants to know, or nobody answers and that does not matter."""
     from holdfast import insights
-    from holdfast._db.connection import connect_sync, explaining, run_sync
+    from holdfast._db.connection import connect_sync, run_sync
+    from holdfast._db.trouble import explaining
     from holdfast.cli.quickly import quickly
 
     def ask() -> "list[Standing]":

@@ -84,8 +84,9 @@ def maintain(setup: Setup, /, dry_run: bool) -> None:
 
 async def _one_pass(setup: Setup) -> tuple[list[str], bool, dict[str, str]]:
     from holdfast._db.config import redact
-    from holdfast._db.connection import Link, explained
+    from holdfast._db.link import Link
     from holdfast._db.migrate import check_version
+    from holdfast._db.trouble import explained
     from holdfast._engine.maintenance import Maintenance
     from holdfast._sql.queries import queries
     from holdfast.cli.act import me

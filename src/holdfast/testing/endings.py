@@ -12,7 +12,7 @@ from holdfast._engine.ending import Ending
 from holdfast._engine.worker import Worker
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
 from holdfast._model.step import MAIN
-from holdfast._sql.queries import Reaped
+from holdfast._sql.records import Reaped
 from holdfast.errors import TaskParked
 
 _WORDS: dict[type[Outcome], str] = {

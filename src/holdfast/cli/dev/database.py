@@ -74,9 +74,9 @@ class DevDatabase:
     async def _may_make_tables(self, url: str, schema: str) -> None:
         """In a database that has none, somebody else's perhaps, no tables are made unless somebody said so."""
         from holdfast._db.config import embedded_url
-        from holdfast._db.connection import migrate_command
         from holdfast._db.describe import described
         from holdfast._db.migrate import status
+        from holdfast._db.trouble import migrate_command
 
         if self._yes or url == embedded_url() or (await status(url, schema)).version > 0:
             return

@@ -1,0 +1,207 @@
+"""A link: one connection that is opened when needed, and again after it broke.
+
+Each loop of a worker has its own, so that none can starve another. `Link.run` never retries by itself: only its caller
+knows whether a statement may be sent twice.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, AsyncRawCursor
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from holdfast._db.connection import CALL_TIMEOUT, connect, run
+from holdfast._db.pooler import meet
+from holdfast._db.trouble import UNUSABLE, is_unknown
+from holdfast._sql.plans import Plan, drive
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+from holdfast.errors import (
+    DatabaseUnreachable,
+    HoldfastError,
+)
+
+T = TypeVar("T")
+
+
+class Link:
+    """One connection, opened when needed and again after it broke."""
+
+    def __init__(self, url: str, queries: Queries, name: str, timeout: float = CALL_TIMEOUT) -> None:
+        self._pid = os.getpid()
+        self._timeout = timeout
+        self._url = url
+        self._queries = queries
+        self._name = name
+        self._connection: AsyncConnection[Any] | None = None
+        self._lock = asyncio.Lock()
+        self._wrap = False
+        self._pooled = False
+        self._pipelined = False
+        self.server: str | None = None
+        self.contact_since: float | None = None
+
+    async def run(self, query: Query[T]) -> T:
+        """Runs one query by itself. Any broken connection is dropped before the error is raised."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    connection = await self._open()
+                    if self._wrap:
+                        answers: list[T] = await self._together(connection, [query], None)
+                        return answers[0]
+                    return await run(connection, query)
+            except BaseException as error:
+                await self._after(error)
+                raise
+
+    async def transact(self, queries: Sequence[Query[Any]], *, lock_timeout: str | None = None) -> list[Any]:
+        """Runs queries in one transaction and one round trip."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await self._together(await self._open(), queries, lock_timeout)
+            except BaseException as error:
+                await self._after(error)
+                raise
+
+    async def follow(self, plan: Plan[T], *, lock_timeout: str) -> T:
+        """Follows a plan in one transaction; what the plan refuses takes everything back."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    connection = await self._open()
+                    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                    await connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'".encode())
+                    if self._pooled:
+                        await run(connection, self._same_server())
+                    try:
+                        answer = await drive(plan, partial(run, connection))
+                    except HoldfastError:
+                        await connection.execute("ROLLBACK")
+                        raise
+                    await connection.execute("COMMIT")
+                    return answer
+            except BaseException as error:
+                if not isinstance(error, HoldfastError):
+                    await self._after(error)
+                raise
+
+    async def outside(self, query: Query[T], *, within: float) -> T:
+        """Runs a statement that must not be in a transaction. After so many seconds the server is asked to give it up.
+
+        Behind a pooler nothing can be set for one statement alone, so the clock is ours.
+        """
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    connection = await self._open()
+                async with asyncio.timeout(within):
+                    return await run(connection, query)
+            except BaseException as error:
+                await self._after(error)
+                raise
+
+    async def read_only(self, text: str, limit: float) -> list[Any]:
+        """The first column of a query that users wrote: it can change nothing, nor take longer than `limit` seconds."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    connection = await self._open()
+                    async with connection.transaction():
+                        await connection.execute("SET TRANSACTION READ ONLY")
+                        await connection.execute(f"SET LOCAL statement_timeout = '{limit:g}s'".encode())
+                        cursor = await connection.execute(text.encode())
+                        return [row[0] for row in await cursor.fetchall()]
+            except BaseException as error:
+                await self._after(error)
+                raise
+
+    async def aside(self, text: str, limit: float) -> list[Any]:
+        """The same on a connection for this alone: whatever else this one is wanted for need not wait."""
+        another = Link(self._url, self._queries, self._name, self._timeout)
+        try:
+            return await another.read_only(text, limit)
+        finally:
+            await another.close()
+
+    async def close(self) -> None:
+        """Closes the connection; a later call opens a new one."""
+        connection, self._connection = self._connection, None
+        self.contact_since = None
+        if connection is not None and os.getpid() == self._pid:  # a forked child would end its parent's session
+            await connection.close()
+
+    async def _open(self) -> AsyncConnection[Any]:
+        if os.getpid() != self._pid:
+            # A forked child shares the socket, but neither the identity nor the leases of its parent.
+            raise HoldfastError("this worker belongs to the parent process: a forked child must not go on with it")
+        if self._connection is not None and not self._connection.broken and not self._connection.closed:
+            return self._connection
+        await self.close()
+        connection = await connect(self._url, self._name)
+        self._connection = connection
+        self._pooled = await meet(connection)
+        isolation, read_only = await run(connection, self._queries.isolation())
+        if read_only == "on":
+            raise DatabaseUnreachable("this server is read-only: a standby, or a primary that was replaced")
+        # Claims with SKIP LOCKED fail under stricter isolation; no SET, which a pooler would leak to others.
+        # What holds for one connection of a pooler's need not hold for the next.
+        self._wrap = self._pooled or isolation != "read committed"
+        self.server = await run(connection, self._queries.server())
+        self.contact_since = time.monotonic()
+        return connection
+
+    async def _together(
+        self, connection: AsyncConnection[Any], queries: Sequence[Query[Any]], lock_timeout: str | None
+    ) -> list[Any]:
+        cursors = []
+        self._pipelined = True
+        async with connection.pipeline():
+            await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            if lock_timeout is not None:
+                await connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'".encode())
+            if self._pooled:
+                check = self._same_server()
+                await connection.execute(check.statement.text.encode(), check.parameters)
+            for query in queries:
+                cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+                await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+                cursors.append(cursor)
+            await connection.execute("COMMIT")
+        self._pipelined = False
+        return [
+            query.read(await cursor.fetchall() if cursor.description else [])
+            for query, cursor in zip(queries, cursors, strict=True)
+        ]
+
+    def _same_server(self) -> Query[None]:
+        """Fails on another server than the one that was met: a pooler outlives its servers, and does not tell."""
+        return self._queries.same_server(self.server or "")
+
+    async def _after(self, error: BaseException) -> None:
+        """Leaves the connection usable, or drops it."""
+        connection = self._connection
+        if connection is None:
+            return
+        if self._pooled and isinstance(error, psycopg.errors.DivisionByZero):
+            await self.close()
+            raise ConnectionError("behind the pooler is another server than before") from None
+        # After a failed pipeline the driver believes statements to be prepared that the server has skipped.
+        broken, self._pipelined = self._pipelined and not self._pooled, False
+        usable = isinstance(error, psycopg.Error) and not is_unknown(error) and error.sqlstate not in UNUSABLE
+        if usable and not broken and not connection.closed:
+            try:
+                if connection.info.transaction_status is not TransactionStatus.IDLE:
+                    async with asyncio.timeout(5):
+                        await connection.execute("ROLLBACK")
+                return
+            except Exception:  # noqa: S110 - a connection that cannot roll back is dropped, whatever the reason
+                pass
+        await self.close()
