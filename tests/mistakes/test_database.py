@@ -143,7 +143,7 @@ def test_07_an_older_schema(project: Project) -> None:
 
 def test_07_a_newer_schema(project: Project) -> None:
     project.sql("INSERT INTO holdfast.migration (version, name, objects) SELECT 900, 'later', '{}'")
-    advice = "schema 'holdfast' is at version 900, newer than this code", "pip install --upgrade holdfast"
+    advice = "schema 'holdfast' is at version 900, newer than this code", "Upgrade holdfast here"
     project.worker().once(*advice, code=FAILED)
     for command in (["migrate"], ["migrate", "--check"]):
         project.cli(*command).once(*advice, code=FAILED)
