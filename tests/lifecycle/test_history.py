@@ -195,11 +195,11 @@ def reading(db: Db) -> Iterator[psycopg.Connection[Any]]:
 def test_M13_a_reader_holds_the_drop_up_and_the_drop_nobody(own_db: Db, worker: UUID) -> None:
     old = finished(own_db, worker, at=NOW - 20 * DAY)
     own_db.clock.set(NOW)
+    writer = own_db.connect(options="-c lock_timeout=2s")
     with reading(own_db) as reader:
         for _ in range(2):
             assert pass_of(own_db) == []
             task = own_db.claimed(worker)
-            writer = own_db.connect(options="-c lock_timeout=2s")
             assert own_db.run(own_db.finish(worker, [task]), writer) == {task.id: None}
         own_db.sql("SELECT holdfast.ensure_partition('2044-02-28')", via=writer)
         assert own_db.one("SELECT count(*) FROM holdfast.archive", via=reader) == 1, "it still sees what it saw"

@@ -83,7 +83,8 @@ def test_T12_what_progress_raises_ends_it_and_what_was_done_stays(db: Db, monkey
 
 
 def test_T12_a_dry_run_counts_and_changes_nothing(db: Db) -> None:
-    db.parked(), db.parked(), db.enqueue()
+    for make in (db.parked, db.parked, db.enqueue):
+        make()
     before = db.snapshot()
     assert act(db, "retry", "kind:greeter", dry_run=True) == Tally(matched=2)
     assert act(db, "cancel", "kind:greeter", dry_run=True).matched == 3

@@ -14,14 +14,13 @@ from .conftest import NOON, Planner
 
 def declare(app: App, when: Any = None, name: str = "nightly", **options: Any) -> Any:
     """An app with a schedule, at every full hour unless told otherwise."""
-    if "report" in app._kinds:
-        report: Any = app._kinds["report"]
-    else:
+    if "report" not in app._kinds:
 
         @app.task(name="report")
-        async def report(day: int = 0) -> int:
+        async def make_report(day: int = 0) -> int:
             return day
 
+    report: Any = app._kinds["report"]
     app.schedule(name, when or Cron("0 * * * *"), report.bind(day=1), **options)
     return report
 

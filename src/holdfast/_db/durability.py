@@ -29,4 +29,4 @@ def learn_sync(connection: Connection[Any], queries: Queries) -> None:
 
 def to_say(connection: object, queries: Queries, durable: bool | None) -> list[Query[Any]]:
     """What comes first in a transaction that is to be durable, or is not to be; None: as it comes."""
-    return [queries.set_durable(durable)] if durable == _early[connection] else []
+    return [queries.set_durable(durable)] if durable is not None and durable == _early[connection] else []

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import AsyncConnection
@@ -104,7 +104,7 @@ def renewal(schema: str) -> str:
     return found["renew_grants"].text.replace("/*grants*/SELECT ''", grants)
 
 
-def migration_lock(schema: str) -> tuple[str, list[str]]:
+def migration_lock(schema: str) -> tuple[LiteralString, list[str]]:
     """One at a time changes a schema and the rights on it, until the transaction ends."""
     return "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", [f"holdfast migrate {schema}"]
 

@@ -104,7 +104,7 @@ def _said(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         if len(error.exceptions) > 1:
             return next(_fails(error), error)
-        error = error.exceptions[0]
+        (error,) = error.exceptions
     return error
 
 

@@ -43,7 +43,8 @@ class PrettyFormatter(logging.Formatter):
         first, *others = clean(record.getMessage()).split("\n")
         time = click.style(f"{datetime.fromtimestamp(record.created):%H:%M:%S}", dim=True)  # noqa: DTZ006 - local, for people
         task = getattr(record, "task_id", None)
-        process = click.style(f"[{record.process_number}] ", dim=True) if hasattr(record, "process_number") else ""
+        number = getattr(record, "process_number", None)
+        process = "" if number is None else click.style(f"[{number}] ", dim=True)
         shown = f"{time} {self.level(record)} {process}{_origin(record)}{first}"
         if task:
             shown += click.style(f"  task={line(task)}", dim=True)
