@@ -4,7 +4,7 @@ Returned = where the task goes; raised = why it does not.
 """
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast._model.call import step_of_class
@@ -102,10 +102,10 @@ def _move(tasks: Tasks, step: Step, value: Any, delay: float = 0.0, at: Any = No
 def _said(error: BaseException) -> BaseException:
     """What a step said from inside a TaskGroup: the one exception in the group, or a Fail among several."""
     while isinstance(error, BaseExceptionGroup):
-        inside: Sequence[BaseException] = error.exceptions
-        if len(inside) > 1:
+        first, *others = error.exceptions
+        if others:
             return next(_fails(error), error)
-        error = inside[0]
+        error = first
     return error
 
 
