@@ -243,7 +243,7 @@ class SyncApp:
         """Runs a query of `holdfast.insights`."""
         return self._run(query)
 
-    def together(self, plan: plans.Plan[T], wake: Callable[[T], set[str]]) -> T:
+    def _together(self, plan: plans.Plan[T], wake: Callable[[T], set[str]]) -> T:
         """Follows a plan in one transaction and wakes workers of the queues that it names."""
         notify = self._queries.notify_if_idle
         return self._connections.together(plan, lambda answer: [*map(notify, sorted(wake(answer)))], durable=True)

@@ -123,15 +123,15 @@ async def test_the_tutorial_in_psql(psql: Psql, holdfast: Harness, tmp_path: Pat
             "2|ReadName|retried|FileNotFoundError",
             "3|ReadName|failed|FileNotFoundError",
         ]
-        parked = "select kind, step, error_type, errors, parked_at is not null from holdfast.parked;"
+        parked = "select kind, step, error_type, attempt, parked_at is not null from holdfast.parked;"
         assert await psql(parked) == "greeter|ReadName|FileNotFoundError|3|t"
         told = await psql("select holdfast.explain(:'id');", id=id)
         assert "It is parked since" in told and f"No such file or directory: '{file}'" in told
         assert f"select holdfast.retry('{id}')" in told
 
-        # An operator repairs the world and does what the view says.
+        # An operator repairs the world and does what is said.
         file.write_text("Ada\n")
-        assert await psql(r"select to_resume from holdfast.parked where id = :'id' \gexec", id=id) == "ready"
+        assert await psql("select holdfast.retry(id) from holdfast.parked where id = :'id';", id=id) == "ready"
         await psql.state(id, "done")
         assert await psql("select result from holdfast.tasks where id = :'id';", id=id) == '"Hello, Ada!"'
         assert "It was done at" in await psql("select holdfast.explain(:'id');", id=id)

@@ -11,7 +11,6 @@ from holdfast._engine.transactional import RUNS
 from holdfast.testing import Harness
 
 from .support import attempts, row, running, sql, until
-from .test_lost_answers import Faults
 
 tasks = Tasks()
 moving = tasks.kind("moving", transactional=True)
@@ -133,15 +132,3 @@ async def test_T17_an_attempt_interrupted_while_its_transaction_begins(
         assert attempts(holdfast.url, second.id) == [(1, "main", "done")]
     assert (await ref.info()).state == "cancelled"
     assert written(holdfast) == [2]
-
-
-async def test_T17_what_speaks_against_keeping_a_move_cannot_be_read(holdfast: Harness) -> None:
-    """That is no reason to take back what the step has written."""
-    worker = holdfast.worker()
-    faults = Faults(worker._links["settle"], "obstacles", executed=False, times=1)
-    ref = await moving.enqueue(Begin())
-    async with running(worker):
-        await ref.result(timeout=60)
-    assert faults.met == 1
-    assert ran == [1] and written(holdfast) == [1]
-    assert attempts(holdfast.url, ref.id) == [(1, "Begin", "advanced"), (2, "End", "done")]

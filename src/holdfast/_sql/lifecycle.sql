@@ -70,10 +70,9 @@ ORDER BY t.place
 -- sweep_keys --
 -- Takes away keys that hold no longer; answers how many.
 WITH swept AS (
-    DELETE FROM holdfast.key k USING (
-        SELECT o.queue, o.key FROM holdfast.key o WHERE o.held_until <= holdfast.now()
-        ORDER BY o.held_until LIMIT :limit::integer FOR UPDATE SKIP LOCKED) AS over
-    WHERE k.queue = over.queue AND k.key = over.key
+    DELETE FROM holdfast.key k WHERE k.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM holdfast.key o WHERE o.held_until <= holdfast.now()
+        ORDER BY o.held_until LIMIT :limit::integer FOR UPDATE SKIP LOCKED))
     RETURNING k.queue
 )
 SELECT count(*) FROM swept

@@ -2006,12 +2006,11 @@ CREATE VIEW holdfast.parked AS
           WHERE ((l.task_id = t.id) AND (l.attempt = t.attempt) AND (l.finished_at >= t.claimed_at) AND (l.finished_at <= holdfast.now()))
          LIMIT 1), claimed_at) AS parked_at,
     (error ->> 'type'::text) AS error_type,
-    "left"(regexp_replace((error ->> 'message'::text), '\s+'::text, ' '::text, 'g'::text), 60) AS error_message,
-    format('select %I.retry(%L)'::text, 'holdfast', id) AS to_resume
+    "left"(regexp_replace((error ->> 'message'::text), '\s+'::text, ' '::text, 'g'::text), 60) AS error_message
    FROM holdfast.task t
   WHERE (state = 'parked'::text);
 
-COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then do what to_resume says. parked_at is when the last attempt ended, as far as the log still knows. The args and the whole error are in "holdfast".tasks.';
+COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then: select "holdfast".retry(id). parked_at is when the last attempt ended, as far as the log still knows. The args and the whole error are in "holdfast".tasks.';
 
 CREATE TABLE holdfast.partition (
     name text NOT NULL,

@@ -129,7 +129,7 @@ def backfill(setup: Setup, /, name: str, since: str, until: str, dry_run: bool) 
         raise click.UsageError("--to lies before --from.")
     with setup.opened() as (app, queries):
         one(app, queries, name)
-        made = app.together(asked.backfill(queries, name, first, last, dry_run=dry_run), lambda made: made[1])[0]
+        made = app._together(asked.backfill(queries, name, first, last, dry_run=dry_run), lambda made: made[1])[0]
     if setup.json:
         print_json({**_fields(made), "dry_run": dry_run})
         return
