@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -180,6 +180,12 @@ def backfill(
     return Backfill(name, missing, len(times) * len(scopes) - len(missing), ticked.enqueued), ticked.queues
 
 
+def check_ahead(name: str, definition: Definition) -> None:
+    """Refuses what would never come. This machine's clock may be wrong, but hardly by a day."""
+    if definition.next_after(datetime.now(UTC) - timedelta(days=1)) is None:
+        raise ScheduleError(f"schedule {name!r} would never come: all its times lie in the past")
+
+
 def one(name: str, found: Sequence[ScheduleInfo]) -> ScheduleInfo:
     """The only one of a list, or a clear error."""
     if not found:
@@ -250,6 +256,7 @@ class Schedules:
         made = declare(name, when, what, options)
         if made.find_scopes is not None or made.scopes_query is not None:
             raise ScheduleError(f"schedule {name!r}: at run time scopes= is a list; declare it in the code for more")
+        check_ahead(name, made.definition)
         return await self._app._run(set_to(self._app._queries, name, made.definition.to_json(), by=by, why=why))
 
     async def pause(self, name: str, *, by: str | None = None, why: str | None = None) -> str:

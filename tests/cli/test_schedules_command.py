@@ -100,6 +100,7 @@ def test_set_changes_what_is_given(cli: Cli, nightly: str) -> None:
         (["--every", "15m", "--cron", "@daily", "--step", "report"], "give one of"),
         (["--every", "15m", "--tz", "UTC", "--step", "report"], "belong to --cron"),
         (["--every", "15m", "--step", "Bad Step"], "name of a step"),
+        (["--time", "2020-01-01T00:00Z", "--step", "report"], "lie in the past"),
         (["--time", "tomorrow", "--step", "report"], "is no time"),
         (["--every", "15m", "--step", "report", "--args", "[1]"], "must be a JSON object"),
         ([], "say what to set"),

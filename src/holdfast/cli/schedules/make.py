@@ -90,6 +90,7 @@ def _timing(given: Mapping[str, Any]) -> dict[str, Any]:
 def _check(name: str, before: Mapping[str, Any], definition: dict[str, Any]) -> None:
     """Refuses at once what the first worker could not follow."""
     from holdfast._model.schedule import Definition
+    from holdfast.schedules import check_ahead
 
     missing = [what for what in ("timing", "step") if what not in {**before, **definition}]
     if missing:
@@ -98,4 +99,6 @@ def _check(name: str, before: Mapping[str, Any], definition: dict[str, Any]) -> 
             f"there is no schedule {name} yet: to make it, give {' and '.join(flags[m] for m in missing)}."
         )
     if "timing" in definition:
-        definition["timing"] = Definition.from_json({"step": "x", **definition}).timing.definition()
+        made = Definition.from_json({"step": "x", **definition})
+        check_ahead(name, made)
+        definition["timing"] = made.timing.definition()
