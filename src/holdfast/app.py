@@ -363,7 +363,7 @@ class App(Tasks):
             begin: datetime | timedelta | None = since if since.tzinfo is not None else since.astimezone()
         else:
             begin = None if since is None else timedelta(seconds=seconds(since, "since"))
-        async with aclosing(Feed(self.database.url, self._queries, self._run, begin).follow()) as feed:
+        async with aclosing(Feed(self.database.listen_url, self._queries, self._run, begin).follow()) as feed:
             async for failure in feed:
                 yield failure
 

@@ -157,6 +157,7 @@ def test_a_database_without_schema_is_exit_code_1(cli: Cli, start: Start) -> Non
     assert "Traceback" not in worker.stderr
 
 
+@pytest.mark.direct("a line more is written there")
 def test_what_can_be_read_at_the_start(cli: Cli, start: Start, project: Path) -> None:
     """No percent signs, one or many, what is odd, and nothing about tasks that went well."""
     cli.enqueue("add", "x:=1", "y:=1")

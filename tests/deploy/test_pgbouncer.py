@@ -22,8 +22,10 @@ from holdfast._db.migrate import migrate
 from holdfast._db.pool import Pool
 from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.transactions import Transactions
+from holdfast._db.wire import Wire
 from holdfast._model.names import uuid7
 from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query, Statement
 from holdfast._sql.records import NewTask
 from holdfast.embedded import Server
 from pgbouncer import MISSING, PROGRAM, pgbouncer
@@ -113,6 +115,60 @@ def test_X3_the_naive_way_executes_another_clients_statement(narrow: str) -> Non
     assert sorted(exchanged(clients[:2], clients[2])) != ["answer 0", "answer 1"]
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def single(holdfast_server: str, direct_url: str) -> Iterator[str]:
+    """A pooler that has one connection to the server."""
+    if PROGRAM is None:
+        pytest.skip(MISSING)
+    with pgbouncer(holdfast_server, size=1) as made:
+        yield made.url(direct_url)
+
+
+async def test_X3_nobody_reads_an_answer_that_was_for_a_client_that_is_gone(single: str) -> None:
+    """With two transactions on their way, ended between the two answers: PgBouncer 1.18 gives the connection on."""
+    connection = await connect(single)
+    await meet(connection)
+    wire, answered = Wire(connection), asyncio.Event()
+
+    def end(results: list[Any], error: BaseException | None) -> None:
+        wire.close()
+        answered.set()
+
+    wire.send([queries.schema_version()], end)
+    wire.send([Query(Statement("slow", "", "SELECT 'not mine', pg_sleep(0.5)::text", ()), (), list)], lambda *_: None)
+    await answered.wait()
+    async with await connect(single) as other:
+        for n in range(3):
+            assert await (await other.execute("SELECT $1::text", [f"mine {n}"])).fetchall() == [(f"mine {n}",)]
+
+
+async def test_Q10_an_enqueue_is_durable_whatever_another_client_has_set(single: str, direct_url: str) -> None:
+    sql(
+        direct_url,
+        "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "NEW.headers = jsonb_build_object('commit', current_setting('synchronous_commit')); RETURN NEW; END $$;"
+        "CREATE TRIGGER tell BEFORE INSERT ON holdfast.task FOR EACH ROW EXECUTE FUNCTION tell()",
+    )
+    app = App(single)
+
+    @app.task
+    async def plain(n: int) -> None: ...
+
+    sql(single, "SET synchronous_commit = on")
+    await plain.enqueue(1)
+    app.sync.enqueue(plain.bind(2))
+    for left, durable in (("off", True), ("on", False)):
+        sql(single, f"SET synchronous_commit = {left}; DELETE FROM holdfast.task")
+        await asyncio.gather(*(app.enqueue(plain.bind(n), durable=durable) for n in range(2)))
+        await app.enqueue(plain.bind(2), durable=durable, key="k")
+        await app.enqueue_many([plain.bind(3)], durable=durable)
+        await asyncio.to_thread(app.sync.enqueue, plain.bind(4), durable=durable)
+        told = sql(direct_url, "SELECT headers ->> 'commit' FROM holdfast.task")
+        assert told == [("on" if durable else "off",)] * 5
+    await app.close()
+    app.sync.close()
 
 
 async def test_X3_nothing_is_prepared_by_anything_of_ours(app: App, direct_url: str, pooled_url: str) -> None:

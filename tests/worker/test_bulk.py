@@ -186,6 +186,7 @@ async def test_Q12_a_bulk_that_goes_on_may_take_longer_than_a_call(
     assert count(holdfast) == 14
 
 
+@pytest.mark.direct("it needs notifications")
 async def test_Q12_workers_are_told_of_each_queue(holdfast: Harness, copies: list[str]) -> None:
     holdfast.sql(
         "INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots, idle)"

@@ -156,6 +156,7 @@ async def test_M17_large_tasks_go_in_several_batches(holdfast: Harness, monkeypa
     assert [stored[ref.id] for ref in refs] == [*texts, *map(str, range(12))]
 
 
+@pytest.mark.direct("it needs notifications")
 async def test_M14_after_a_batch_each_of_its_queues_is_told_of(holdfast: Harness) -> None:
     holdfast.sql(
         "INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots, idle)"

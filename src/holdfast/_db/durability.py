@@ -1,7 +1,8 @@
 """Whether a commit waits until it is on disk: `synchronous_commit`, said anew in each transaction.
 
 Never for a session, which a pooler may hand to others. What a connection does by itself is asked once, when it is
-made; so an ordinary enqueue, on an ordinary server, costs nothing more.
+made; so an ordinary enqueue, on an ordinary server, costs nothing more. Through a pooler the next transaction may be
+on a connection that does otherwise: there it is said each time.
 """
 
 from typing import Any
@@ -27,6 +28,9 @@ def learn_sync(connection: Connection[Any], queries: Queries) -> None:
     _early[connection] = run_sync(connection, queries.commits_early())
 
 
-def to_say(connection: object, queries: Queries, durable: bool | None) -> list[Query[Any]]:
+def to_say(
+    connection: AsyncConnection[Any] | Connection[Any], queries: Queries, durable: bool | None
+) -> list[Query[Any]]:
     """What comes first in a transaction that is to be durable, or is not to be; None: as it comes."""
-    return [queries.set_durable(durable)] if durable is not None and durable == _early[connection] else []
+    pooled = connection.prepare_threshold is None
+    return [queries.set_durable(durable)] if durable is not None and (pooled or durable == _early[connection]) else []

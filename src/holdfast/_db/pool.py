@@ -190,7 +190,7 @@ def _extend(limit: asyncio.Timeout) -> None:
 
 
 async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Query[Any]) -> T:
-    if sum(map(_length, query.parameters)) > LARGE:
+    if connection.prepare_threshold is None or sum(map(_length, query.parameters)) > LARGE:
         answer = await run(connection, query)
         await _hint(connection, then)
         return answer

@@ -2,7 +2,10 @@
 
 The driver's own pipelines are left at their end with everything answered. Here a transaction is told of while later
 ones are still at work: an enqueue need not wait for the wake-up that follows it. This uses libpq's pipeline mode
-directly, through `psycopg.pq`; statements are prepared once, but not through a pooler, and every value travels as text.
+directly, through `psycopg.pq`; statements are prepared once, and every value travels as text.
+
+Through a pooler nothing is prepared, and each transaction waits for the answer to the one before: if we end in between,
+PgBouncer up to 1.18 at least gives the connection to another client, who then reads the answer that was for us.
 """
 
 import asyncio
@@ -35,6 +38,7 @@ class Wire:
         self._encoding = connection.info.encoding
         self._keeps = connection.prepare_threshold is not None  # see `holdfast._db.pooler`
         self._sent: deque[Told] = deque()
+        self._later: deque[tuple[Callable[[], None], Told]] = deque()
         self._results: list[PGresult] = []
         self._error: BaseException | None = None
         self._socket = self._pgconn.socket  # libpq forgets it when the connection breaks
@@ -87,6 +91,9 @@ class Wire:
         self._break(why or psycopg.OperationalError("the connection was closed"))
 
     def _transact(self, send: Callable[[], None], told: Told) -> None:
+        if self._sent and not self._keeps:
+            self._later.append((send, told))
+            return
         self._sent.append(told)
         try:
             if self.broken:
@@ -125,6 +132,8 @@ class Wire:
             results, self._results = self._results, []
             error, self._error = self._error, None
             self._sent.popleft()(results, error)
+            if self._later and not self._sent:
+                self._transact(*self._later.popleft())
         elif result.status in _BROUGHT:
             self._results.append(result)
         elif result.status == ExecStatus.FATAL_ERROR and self._error is None:
@@ -136,6 +145,8 @@ class Wire:
             self._pgconn.finish()
         while self._sent:
             self._sent.popleft()([], error)
+        while self._later:
+            self._later.popleft()[1]([], error)
 
     def _forget(self) -> None:
         self.broken = True

@@ -42,8 +42,11 @@ SELECT (extract(epoch FROM holdfast.now()) * 1000000)::bigint::text
 SELECT pg_catalog.current_setting('synchronous_commit') = 'off'
 
 -- set_durable --
--- For this transaction only: whether its commit waits for the disk.
-SELECT pg_catalog.set_config('synchronous_commit', CASE WHEN :durable::boolean THEN 'on' ELSE 'off' END, true)
+-- For this transaction only: whether its commit waits for the disk. One that waits already waits for what it did before.
+SELECT pg_catalog.set_config('synchronous_commit', CASE
+    WHEN NOT :durable::boolean THEN 'off'
+    WHEN pg_catalog.current_setting('synchronous_commit') = 'off' THEN 'on'
+    ELSE pg_catalog.current_setting('synchronous_commit') END, true)
 
 -- declared --
 -- Where tasks of a kind go unless the enqueue says otherwise, for producers without the code.
