@@ -155,6 +155,7 @@ async def test_M7_who_wants_a_free_key_is_not_held_up_for_ever_by_one_who_wants_
     assert children(holdfast) == ["a", "b"]
 
 
+@pytest.mark.direct("it needs notifications")
 async def test_M6_a_notification_that_fails_takes_nothing_back(
     holdfast: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:

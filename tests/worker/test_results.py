@@ -209,6 +209,7 @@ async def test_A3_a_thousand_wait_over_one_connection(holdfast: Harness) -> None
         assert await asyncio.gather(*waiting) == [2 * n for n in range(1000)]
 
 
+@pytest.mark.direct("it needs notifications")
 async def test_A3_nobody_listens_for_what_has_ended_and_the_last_who_waits_closes(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
