@@ -87,6 +87,9 @@ def test_set_changes_what_is_given(cli: Cli, nightly: str) -> None:
     assert cli.json("schedules", "set", nightly, "--overlap", "skip")["state"] == "unchanged"
     definition = cli.json("schedules", "show", nightly)["definition"]
     assert definition["timing"]["cron"] == "0 4 * * *" and definition["step"] == "report"
+    cli("schedules", "set", nightly, "--queue", "slow")
+    cli("schedules", "set", nightly, "--priority", "7")
+    assert cli.json("schedules", "show", nightly)["definition"]["options"] == {"queue": "slow", "priority": 7}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Cron, Every
+from holdfast._sql import schedules
 from holdfast.errors import ScheduleError
 
 from .conftest import NOON, Planner
@@ -420,3 +421,15 @@ async def test_S7_deadline_and_unique_for(planner: Planner) -> None:
         (timedelta(minutes=5),)
     ]
     assert await planner.app.schedules.fire("nightly", scope="other") == [third], "firing by hand heeds the key too"
+
+
+async def test_S1_ten_thousand_schedules_are_not_walked_over(planner: Planner) -> None:
+    planner.sql(
+        "INSERT INTO holdfast.schedule (name, definition, next_at)"
+        " SELECT 's' || n, '{}', holdfast.now() + interval '1 h' FROM generate_series(1, 10000) AS n"
+    )
+    planner.sql("ANALYZE holdfast.schedule")
+    queries = planner.app._queries
+    for query in (schedules.due(queries, ["nightly"], 100), schedules.next_in(queries, ["nightly"])):
+        plan = "\n".join(row[0] for row in planner.sql(f"EXPLAIN {query.statement.text}", *query.parameters))
+        assert "schedule_next" in plan and "Seq Scan" not in plan, plan

@@ -51,6 +51,8 @@ def set_schedule(setup: Setup, /, name: str, why: str | None, **given: Any) -> N
     with setup.opened() as (app, queries):
         before = app.ask(asked.listed(queries, only=name))
         _check(name, before[0].definition if before else {}, definition)
+        if before and "options" in definition:  # those not given stay
+            definition["options"] = {**before[0].definition.get("options", {}), **definition["options"]}
         state = app.ask(asked.set_to(queries, name, definition, by=me(), why=why))
         info = one(app, queries, name)
     if setup.json:
