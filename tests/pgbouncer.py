@@ -89,7 +89,6 @@ def pgbouncer(server_url: str, *, size: int = 20) -> Iterator[Pooler]:
     finally:
         process.terminate()
         process.wait()
-        shutil.copy(folder / "log", "/tmp/dep/pgb.log")
         shutil.rmtree(folder, ignore_errors=True)
 
 
