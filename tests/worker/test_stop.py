@@ -203,7 +203,7 @@ async def test_M20_attempts_that_have_not_begun_are_released_at_a_stop_at_once(h
     def claim_then_stop(given: object) -> None:
         claimed(given)  # type: ignore[arg-type]
         for attempt in worker.roster.held.values():
-            worker.execution.interrupt(attempt, Interruption.STOP)
+            worker.dispatch.execution.interrupt(attempt, Interruption.STOP)
         worker.stop()
 
     worker.claimer._claimed = claim_then_stop

@@ -111,7 +111,7 @@ async def test_T17_an_attempt_interrupted_while_its_transaction_begins(
         return transaction
 
     async with running(worker):
-        transactions = worker.transactional._transactions
+        transactions = worker.dispatch.transactional._transactions
         for name in ("for_loop", "for_thread"):
             make = getattr(transactions, name)
 

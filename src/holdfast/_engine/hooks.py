@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
@@ -84,6 +85,13 @@ class Hooks:
     def busy(self) -> bool:
         """Whether a hook that was called has not come to its end."""
         return bool(self._calls)
+
+    async def until_done(self, limit: float, *, unless: asyncio.Event) -> None:
+        """Lets hooks come to their end, for a limited time, or until the event."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while self.busy and not unless.is_set():  # noqa: ASYNC110 - one of two things
+                    await asyncio.sleep(0.01)
 
     async def close(self) -> None:
         """Gives up the hooks that have not come to their end; one in a thread goes on, unheard."""

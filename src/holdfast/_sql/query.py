@@ -15,6 +15,19 @@ from typing import Any, Generic, TypeVar
 T_co = TypeVar("T_co", covariant=True)
 Row = tuple[Any, ...]
 
+FILES = (
+    "enqueue",
+    "lifecycle",
+    "leases",
+    "workers",
+    "verbs",
+    "maintenance",
+    "schedules",
+    "insights",
+    "migrate",
+    "roles",
+)
+
 _HEADING = re.compile(r"^-- ([a-z_]+) --$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _SCHEMA = re.compile(r"\bholdfast\.")
@@ -72,8 +85,8 @@ def for_schema(text: str, schema: str) -> str:
 def statements(schema: str) -> Mapping[str, Statement]:
     """All named statements, rendered for a schema."""
     bodies: dict[str, str] = {}
-    for file in ("lifecycle.sql", "maintenance.sql", "schedules.sql", "insights.sql", "migrate.sql", "roles.sql"):
-        found = bodies_of(resources.files("holdfast._sql").joinpath(file).read_text("utf-8"))
+    for file in FILES:
+        found = bodies_of(resources.files("holdfast._sql").joinpath(f"{file}.sql").read_text("utf-8"))
         if twice := bodies.keys() & found.keys():
             raise ValueError(f"there twice: {', '.join(sorted(twice))}")
         bodies |= found

@@ -1,0 +1,203 @@
+"""Attempts between the claimer and the settler: which of them start, how each ends, and which are interrupted."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag
+from holdfast._engine.claim import Claimer
+from holdfast._engine.ending import Recorded, Unsure
+from holdfast._engine.execution import Execution, fields
+from holdfast._engine.settle import Settler
+from holdfast._engine.telling import tell_error
+from holdfast._engine.transactional import TransactionalSteps
+from holdfast._model.outcome import Cancelled, Released
+
+log = logging.getLogger("holdfast.worker")
+
+
+class Dispatch:
+    """Gives slots to the attempts of one worker and hands their outcomes to the settler."""
+
+    execution: Execution
+    transactional: TransactionalSteps
+
+    def __init__(
+        self,
+        roster: Roster,
+        flag: StopFlag,
+        claimer: Claimer,
+        settler: Settler,
+        *,
+        poll: float,
+        retire: Callable[[str], None],
+    ) -> None:
+        self._roster = roster
+        self._flag = flag
+        self._claimer = claimer
+        self._settler = settler
+        self._poll = poll
+        self._retire = retire
+        self.stop_after = math.inf
+
+    # --- from the claim to the outcome
+
+    def take(self, attempts: list[Attempt]) -> None:
+        """New attempts wait for a slot, unless this very process still executes an earlier one of the same task."""
+        roster = self._roster
+        if roster.lingering or any(a.id.int in roster.held for a in attempts):
+            attempts = [a for a in attempts if not self._still_executing(a)]
+        roster.put(attempts)
+        self._start()
+
+    def go_on(self, attempt: Attempt) -> None:
+        """The next step of a task that moved and was kept: it comes before all others."""
+        self._roster.put_first(attempt)
+        self._start()
+
+    def _still_executing(self, attempt: Attempt) -> bool:
+        former = self._roster.find(attempt.id)
+        if former is not None and former.handle is None and former not in self._roster.ready:
+            former = None  # it has ended, and that we could claim its task says that this is recorded
+        elif former is not None and former.moved is not None and attempt.moves > former.moves:
+            former = None  # it has moved by itself, and is only returning
+        if former is not None:
+            self.lose(former)
+        lingering = self._roster.lingering.get(attempt.id)
+        if former is None and lingering is None:
+            return False
+        delay = self._poll
+        if lingering is not None:
+            # Longer each time: each claim leaves an entry in the log.
+            lingering.refusals += 1
+            delay = min(60.0, delay * 2**lingering.refusals)
+        self._roster.held[attempt.id.int] = attempt
+        self._settler.add(attempt, Released(delay=delay))
+        return True
+
+    def _start(self) -> None:
+        """Starts attempts while there are slots; a stopping worker gives them back instead."""
+        if self._flag.stopping:
+            self.release_unstarted()
+            return
+        begin, create_task = self._roster.begin, asyncio.get_running_loop().create_task
+        while (attempt := begin()) is not None:
+            attempt.stop_flag = self._flag
+            attempt.handle = create_task(self._attend(attempt))
+
+    async def _attend(self, attempt: Attempt) -> None:
+        """One attempt, from its start to the settler."""
+        if attempt.definition.transactional:
+            outcome = await self.transactional.execute(attempt)
+        else:
+            outcome = await self.execution.execute(attempt)
+        attempt.handle = None
+        roster = self._roster
+        roster.finished += 1
+        if roster.finished >= self.stop_after:
+            self._retire(f"it has made {roster.finished} attempts")
+        if outcome is None:
+            roster.forget(attempt)
+        elif isinstance(outcome, (Recorded, Unsure)):
+            self._settled_elsewhere(outcome)
+        elif roster.holds(attempt):
+            self._settler.add(attempt, outcome)
+            tell_error(attempt, outcome)
+        if attempt.lingering:
+            roster.lingering[attempt.id] = attempt
+            log.warning(
+                "%s.%s goes on in its thread after its attempt %s ended: it keeps its slot until it ends",
+                attempt.kind,
+                attempt.step,
+                attempt.number,
+                extra=fields(attempt),
+            )
+            return
+        self.free(attempt)
+
+    def _settled_elsewhere(self, outcome: Recorded | Unsure) -> None:
+        if isinstance(outcome, Recorded):
+            self._settler.recorder.tell_recorded(outcome.ending, outcome.claimed_at)
+        else:
+            self._settler.find_out(outcome.ending)
+
+    def free(self, attempt: Attempt) -> None:
+        """Gives the slot of an attempt to the next one."""
+        self._roster.end(attempt)
+        if self._roster.lingering:
+            self._roster.lingering.pop(attempt.id, None)
+        self._start()
+        self._claimer.freed(attempt.queue)
+
+    # --- what must not go on
+
+    def lose(self, attempt: Attempt) -> None:
+        """The lease was taken by somebody else: whatever the attempt comes to, nobody asks for it."""
+        log.warning(
+            "the lease of %s.%s is lost: attempt %s is interrupted and its outcome dropped",
+            attempt.kind,
+            attempt.step,
+            attempt.number,
+            extra=fields(attempt),
+        )
+        self._roster.forget(attempt)
+        self._roster.withdraw(attempt)
+        self.execution.interrupt(attempt, Interruption.LOST)
+
+    def cancel(self, attempt: Attempt) -> None:
+        """Its task was cancelled."""
+        if not self._roster.holds(attempt):
+            return
+        if attempt.handle is not None:
+            self.execution.interrupt(attempt, Interruption.CANCEL)
+        elif self._roster.withdraw(attempt):
+            self._settler.add(attempt, Cancelled(""))
+
+    def lose_contact(self) -> None:
+        """Somebody may have taken over what we hold: stop working on it; the fence decides later."""
+        for attempt in list(self._roster.held.values()):
+            if attempt.handle is not None and attempt.interruption is None:
+                log.warning(
+                    "no beat was accepted for a lease length: %r is interrupted", attempt, extra=fields(attempt)
+                )
+                self.execution.interrupt(attempt, Interruption.CONTACT)
+
+    # --- when the worker stops
+
+    def release_unstarted(self, claimed_before: float = math.inf) -> None:
+        """Gives back, uncharged, what still waits for a slot."""
+        for attempt in self._roster.take_unstarted(claimed_before):
+            self._settler.add(attempt, Released())
+
+    async def until_done(self, limit: float, *, unless: asyncio.Event | None = None) -> None:
+        """Waits until no step is being executed, for a limited time, or until the event."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while any(a.handle is not None for a in self._roster.held.values()):
+                    if unless is not None and unless.is_set():
+                        return
+                    await asyncio.sleep(0.01)
+                    self.release_unstarted()
+
+    def interrupt_all(self) -> None:
+        """The grace time is over."""
+        for attempt in list(self._roster.held.values()):
+            if attempt.handle is not None:
+                self.execution.interrupt(attempt, Interruption.STOP)
+
+    def release_all(self) -> None:
+        """Gives back what does not end: its outcome will be dropped."""
+        for attempt in list(self._roster.held.values()):
+            if attempt.handle is not None:
+                attempt.interruption = Interruption.LOST
+                self._settler.add(attempt, Released())
+
+    async def abandon(self) -> None:
+        """Nothing of ours may go on after the worker: what still runs here is interrupted and its leases run out."""
+        handles = [a.handle for a in self._roster.held.values() if a.handle is not None]
+        for attempt in self._roster.held.values():
+            self.execution.interrupt(attempt, Interruption.LOST)
+        if handles:
+            await asyncio.wait(handles, timeout=1)

@@ -1,0 +1,28 @@
+"""Every statement as a typed value: `Queries(schema).claim(…)` is a `Query[list[Claimed]]`, not yet sent.
+
+One module for each file of statements; those that only read, and those of schedules, have modules of their own above
+this one and go through `read`.
+"""
+
+from functools import cache
+
+from holdfast._sql.queries.enqueue import EnqueueQueries
+from holdfast._sql.queries.leases import LeaseQueries
+from holdfast._sql.queries.lifecycle import LifecycleQueries
+from holdfast._sql.queries.verbs import VerbQueries
+from holdfast._sql.queries.workers import WorkerQueries
+from holdfast._sql.query import Query, Row
+
+
+class Queries(EnqueueQueries, LifecycleQueries, LeaseQueries, WorkerQueries, VerbQueries):
+    """The statements of one schema, as functions that give queries."""
+
+    def read(self, name: str, /, **values: object) -> Query[list[Row]]:
+        """A statement of `insights.sql` or `maintenance.sql`, with its rows as they are."""
+        return self._query(name, list, **values)
+
+
+@cache
+def queries(schema: str) -> Queries:
+    """The queries of a schema, made once."""
+    return Queries(schema)

@@ -1,0 +1,72 @@
+"""What all groups of queries share: how a statement becomes a query, and how its values and rows are put."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
+
+from holdfast._sql.query import Query, Row, statements
+
+T = TypeVar("T")
+Made = TypeVar("Made", bound=tuple[Any, ...])
+Ids: TypeAlias = Sequence[UUID] | str
+"""Ids of tasks, or the literal of an array of them: `{…,…}`."""
+
+
+class Base:
+    """The statements of one schema."""
+
+    def __init__(self, schema: str = "holdfast") -> None:
+        self.schema = schema
+        self._statements = statements(schema)
+
+    def _query(self, name: str, read: Callable[[Sequence[Row]], T], /, **values: object) -> Query[T]:
+        statement = self._statements[name]
+        return Query(statement, tuple([values[p] for p in statement.parameters]), read)
+
+
+# How values are put.
+
+
+def text(json: bytes | None) -> str | None:
+    return None if json is None else json.decode()
+
+
+def array(ids: Ids) -> str:
+    return ids if isinstance(ids, str) else "{" + ",".join(map(str, ids)) + "}"
+
+
+# How rows are read.
+
+
+def nothing(rows: Sequence[Row]) -> None:
+    return None
+
+
+def some(rows: Sequence[Row]) -> bool:
+    return bool(rows)
+
+
+def value(rows: Sequence[Row]) -> Any:
+    return rows[0][0]
+
+
+def maybe_value(rows: Sequence[Row]) -> Any:
+    return rows[0][0] if rows else None
+
+
+def first_set(rows: Sequence[Row]) -> set[Any]:
+    return {row[0] for row in rows}
+
+
+def by_id(rows: Sequence[Row]) -> dict[UUID, Any]:
+    return {row[0]: row[1] for row in rows}
+
+
+def rows_of(cls: type[Made]) -> Callable[[Sequence[Row]], list[Made]]:
+    make: Callable[[Row], Made] = cls._make  # type: ignore[attr-defined]
+    return lambda rows: list(map(make, rows))
+
+
+def maybe(cls: type[Made]) -> Callable[[Sequence[Row]], Made | None]:
+    make: Callable[[Row], Made] = cls._make  # type: ignore[attr-defined]
+    return lambda rows: make(rows[0]) if rows else None

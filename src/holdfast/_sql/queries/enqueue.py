@@ -1,0 +1,107 @@
+"""New tasks, and who is told of them: the statements of `enqueue.sql`."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from holdfast._sql.queries.base import Base, first_set, maybe, maybe_value, nothing, rows_of, some, text, value
+from holdfast._sql.query import Query, Row, Statement
+from holdfast._sql.records import Declared, NewTask, Placed
+
+
+class EnqueueQueries(Base):
+    """New tasks, and who is told of them."""
+
+    @property
+    def for_enqueue(self) -> list[Statement]:
+        """The statements of a connection that does nothing else."""
+        return [self._statements[name] for name in ("enqueue", "enqueue_many", "notify_if_idle", "set_durable")]
+
+    def enqueue(self, task: NewTask) -> Query[bool]:
+        return self._query(
+            "enqueue",
+            some,
+            id=task.id,
+            queue=task.queue,
+            kind=task.kind,
+            step=task.step,
+            args=text(task.args),
+            priority=task.priority,
+            at=task.at,
+            delay=task.delay,
+            expires_at=task.expires_at,
+            expires_in=task.expires_in,
+            headers=text(task.headers),
+        )
+
+    def enqueue_many(self, queue: str, tasks: Sequence[NewTask]) -> Query[set[UUID]]:
+        return self._query(
+            "enqueue_many",
+            first_set,
+            queue=queue,
+            ids=[t.id for t in tasks],
+            kinds=[t.kind for t in tasks],
+            steps=[t.step for t in tasks],
+            args=[text(t.args) for t in tasks],
+            priorities=[t.priority for t in tasks],
+            ats=[t.at for t in tasks],
+            delays=[t.delay for t in tasks],
+            expire_ats=[t.expires_at for t in tasks],
+            expire_ins=[t.expires_in for t in tasks],
+            headers=[text(t.headers) for t in tasks],
+        )
+
+    def copy_tasks(self, rows: Iterable[bytes]) -> Query[None]:
+        return Query(self._statements["copy_tasks"], (), nothing, rows)
+
+    def clock(self) -> Query[datetime]:
+        return self._query("clock", _microseconds)
+
+    def commits_early(self) -> Query[bool]:
+        return self._query("commits_early", maybe_value)
+
+    def set_durable(self, durable: bool) -> Query[None]:
+        return self._query("set_durable", nothing, durable=durable)
+
+    def declared(self, kind: str) -> Query[Declared | None]:
+        return self._query("declared", maybe(Declared), kind=kind)
+
+    def archived(self, id: UUID) -> Query[bool]:
+        return self._query("archived", value, id=id)
+
+    def enqueue_keyed(self, tasks: Sequence[NewTask]) -> Query[list[Placed]]:
+        return self._query(
+            "enqueue_keyed",
+            rows_of(Placed),
+            ids=[t.id for t in tasks],
+            queues=[t.queue for t in tasks],
+            kinds=[t.kind for t in tasks],
+            steps=[t.step for t in tasks],
+            args=[text(t.args) for t in tasks],
+            priorities=[t.priority for t in tasks],
+            ats=[t.at for t in tasks],
+            delays=[t.delay for t in tasks],
+            expire_ats=[t.expires_at for t in tasks],
+            expire_ins=[t.expires_in for t in tasks],
+            keys=[t.key for t in tasks],
+            uniques=[t.unique for t in tasks],
+            holds=[t.unique_for for t in tasks],
+            rules=[t.on_conflict for t in tasks],
+            headers=[text(t.headers) for t in tasks],
+        )
+
+    def sweep_keys(self, limit: int) -> Query[int]:
+        return self._query("sweep_keys", value, limit=limit)
+
+    def notify(self, queue: str) -> Query[None]:
+        return self._query("notify", nothing, queue=queue)
+
+    def notify_if_idle(self, queue: str) -> Query[None]:
+        return self._query("notify_if_idle", nothing, queue=queue)
+
+    def say(self, said: Sequence[str]) -> Query[None]:
+        return self._query("say", nothing, said=list(said))
+
+
+def _microseconds(rows: Sequence[Row]) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(rows[0][0]))

@@ -1,0 +1,39 @@
+"""Leases, and what becomes of tasks whose time has run out: the statements of `leases.sql`."""
+
+from datetime import timedelta
+from uuid import UUID
+
+from holdfast._sql.queries.base import Base, Ids, array, first_set, nothing, rows_of, text, value
+from holdfast._sql.query import Query
+from holdfast._sql.records import Beaten, Reaped
+
+
+class LeaseQueries(Base):
+    """Leases, and what becomes of tasks whose time has run out."""
+
+    def beat(self, queue: str, worker: UUID, ids: Ids, lease: timedelta) -> Query[list[Beaten]]:
+        return self._query("beat", rows_of(Beaten), queue=queue, worker=worker, ids=array(ids), lease=lease)
+
+    def hurriedly(self) -> Query[None]:
+        return self._query("hurriedly", nothing)
+
+    def progress(self, told: bytes) -> Query[None]:
+        return self._query("progress", nothing, told=text(told))
+
+    def forget_progress(self, attempts: bytes) -> Query[None]:
+        return self._query("forget_progress", nothing, attempts=text(attempts))
+
+    def sweep_progress(self, limit: int) -> Query[int]:
+        return self._query("sweep_progress", value, limit=limit)
+
+    def reap(self, queue: str, limit: int) -> Query[list[Reaped]]:
+        return self._query("reap", rows_of(Reaped), queue=queue, limit=limit)
+
+    def reap_cancelled(self, queue: str, limit: int) -> Query[set[UUID]]:
+        return self._query("reap_cancelled", first_set, queue=queue, limit=limit)
+
+    def expire(self, queue: str, limit: int) -> Query[set[UUID]]:
+        return self._query("expire", first_set, queue=queue, limit=limit)
+
+    def strays(self, queue: str, worker: UUID) -> Query[list[tuple[UUID, int]]]:
+        return self._query("strays", lambda rows: [(r[0], r[1]) for r in rows], queue=queue, worker=worker)

@@ -1,0 +1,125 @@
+"""How tasks are claimed and how attempts end: the statements of `lifecycle.sql`."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from holdfast._sql.queries.base import Base, Ids, T, array, by_id, nothing, rows_of, text, value
+from holdfast._sql.query import Query, Row, Statement
+from holdfast._sql.records import Claimed, Fence, Obstacles, Recorded
+
+
+class LifecycleQueries(Base):
+    """How tasks are claimed and how attempts end."""
+
+    def __init__(self, schema: str = "holdfast") -> None:
+        super().__init__(schema)
+        self._skipping: dict[str, Statement] = {}
+
+    def claim(
+        self,
+        queue: str,
+        worker: UUID,
+        *,
+        limit: int,
+        lease: timedelta,
+        known: list[str],
+        crash_limits: str,
+        marks: list[datetime],
+        suspects: int = 1,
+    ) -> Query[list[Claimed]]:
+        return self._query(
+            "claim",
+            rows_of(Claimed),
+            queue=queue,
+            worker=worker,
+            limit=limit,
+            lease=lease,
+            known=known,
+            crash_limits=crash_limits,
+            marks=marks,
+            suspects=suspects,
+        )
+
+    def next_due(self, queue: str) -> Query[float | None]:
+        return self._query("next_due", value, queue=queue)
+
+    def obstacles(self, queue: str, above: int, known: list[str]) -> Query[Obstacles]:
+        return self._query(
+            "obstacles", lambda rows: Obstacles._make(rows[0]), queue=queue, above=min(above, 9), known=known
+        )
+
+    def unclaimable(self, queue: str, known: list[str]) -> Query[tuple[int, datetime]]:
+        return self._query("unclaimable", lambda rows: (rows[0][0], rows[0][1]), queue=queue, known=known)
+
+    def due(self, queue: str, known: list[str]) -> Query[bool]:
+        return self._query("due", value, queue=queue, known=known)
+
+    def finish(
+        self, queue: str, worker: UUID, ids: Ids, outcomes: bytes, *, children: bytes | None = None
+    ) -> Query[dict[UUID, float | None]]:
+        return self._query(
+            _with_children("finish", children),
+            _only_ids,
+            queue=queue,
+            worker=worker,
+            ids=array(ids),
+            outcomes=text(outcomes),
+            children=text(children),
+        )
+
+    def advance(
+        self,
+        queue: str,
+        worker: UUID,
+        ids: Ids,
+        outcomes: bytes,
+        *,
+        keep: bool,
+        lease: timedelta,
+        children: bytes | None = None,
+    ) -> Query[dict[UUID, float | None]]:
+        return self._query(
+            _with_children("advance", children),
+            by_id,
+            queue=queue,
+            worker=worker,
+            ids=array(ids),
+            outcomes=text(outcomes),
+            keep=keep,
+            lease=lease,
+            children=text(children),
+        )
+
+    def stay(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, float | None]]:
+        return self._query("stay", by_id, queue=queue, worker=worker, ids=array(ids), outcomes=text(outcomes))
+
+    def cancel(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, float | None]]:
+        return self._query("cancel", _only_ids, queue=queue, worker=worker, ids=array(ids), outcomes=text(outcomes))
+
+    def skip_locked(self, query: Query[T]) -> Query[T]:
+        """The same write, passing over rows that somebody else has locked."""
+        name = query.statement.name
+        if name not in self._skipping:
+            self._skipping[name] = query.statement.skip_locked(self.schema)
+        return Query(self._skipping[name], query.parameters, query.read)
+
+    def has_written(self) -> Query[bool]:
+        return self._query("has_written", value)
+
+    def begin_to_write(self) -> Query[None]:
+        return self._query("begin_to_write", nothing)
+
+    def fences(self, queue: str, ids: Ids) -> Query[dict[UUID, Fence]]:
+        return self._query("fences", lambda rows: {r[0]: Fence._make(r) for r in rows}, queue=queue, ids=array(ids))
+
+    def recorded(self, ids: Ids) -> Query[list[Recorded]]:
+        return self._query("recorded", rows_of(Recorded), ids=array(ids))
+
+
+def _with_children(name: str, children: bytes | None) -> str:
+    return name if children is None else f"{name}_with_children"
+
+
+def _only_ids(rows: Sequence[Row]) -> dict[UUID, float | None]:
+    return dict.fromkeys([row[0] for row in rows])

@@ -1,0 +1,122 @@
+"""What people do with tasks, queues and workers through an app; `app.sync` has the same for blocking code."""
+
+from abc import ABC, abstractmethod
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from typing_extensions import Unpack
+
+from holdfast import insights
+from holdfast._db.connection import as_uuid
+from holdfast._model.duration import Duration
+from holdfast._model.names import check_queue
+from holdfast._sql import history, plans
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+from holdfast._sql.repair import ManyOptions, Repair, RetryManyOptions, Tally, many
+from holdfast.errors import WrongState
+
+T = TypeVar("T")
+
+
+class Operations(ABC):
+    """The verbs of people."""
+
+    @property
+    @abstractmethod
+    def _queries(self) -> Queries: ...
+
+    @abstractmethod
+    async def _run(self, query: Query[T]) -> T: ...
+
+    async def cancel(self, id: UUID | str, reason: str = "", /, *, by: str | None = None) -> bool:
+        """Cancels a task: at once, or by telling its step if it is running. False if it had already ended."""
+        try:
+            await self._run(self._queries.cancel_task(as_uuid(id), insights.options_bag(by=by, why=reason or None)))
+        except WrongState:
+            return False
+        return True
+
+    async def retry(
+        self,
+        id: UUID | str,
+        /,
+        *,
+        args: dict[str, Any] | None = None,
+        step: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_attempt: int | None = None,
+        force: bool = False,
+    ) -> None:
+        """Resumes a parked task with a fresh budget, also with repaired args or at another step.
+
+        A step that nobody knows, neither a live worker nor the declared kind, is refused unless `force` is given.
+        """
+        strict = True if step is not None and not force else None
+        bag = insights.options_bag(
+            args=args, step=step, by=by, why=why, expected_attempt=expected_attempt, strict=strict
+        )
+        await self._run(self._queries.retry(as_uuid(id), bag))
+
+    async def discard(self, id: UUID | str, /, *, by: str | None = None, why: str | None = None) -> None:
+        """Gives a parked task up."""
+        await self._run(self._queries.discard(as_uuid(id), insights.options_bag(by=by, why=why)))
+
+    async def retry_many(self, filter: str, /, **options: Unpack[RetryManyOptions]) -> Tally:
+        """Resumes all parked tasks that a filter lets through, as `retry` does one.
+
+        Tasks that wait for their next attempt too, if the filter says a state. `rate` is a number of tasks per second:
+        all are written at once, and due one after another. `limit`: at most so many. `dry_run` only counts. `progress`
+        is called after each batch; what it raises ends everything, and what was done stays done.
+        """
+        return await plans.drive(many(self._queries, Repair.of("retry", filter, **options)), self._run)
+
+    async def cancel_many(self, filter: str, /, **options: Unpack[ManyOptions]) -> Tally:
+        """Cancels all unfinished tasks that a filter lets through. More on the options: `retry_many`."""
+        return await plans.drive(many(self._queries, Repair.of("cancel", filter, **options)), self._run)
+
+    async def discard_many(self, filter: str, /, **options: Unpack[ManyOptions]) -> Tally:
+        """Gives up all parked tasks that a filter lets through. More on the options: `retry_many`."""
+        return await plans.drive(many(self._queries, Repair.of("discard", filter, **options)), self._run)
+
+    async def stop_workers(self, worker: UUID | str | None = None, /) -> int:
+        """Asks one worker, or all, to stop; tells how many were asked."""
+        return await self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker)))
+
+    async def pause(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
+        """Pauses a queue or a kind: none of its tasks is claimed until it is resumed; running steps finish.
+
+        `what` says which is meant, if the name is both or that of a queue not used yet. Answers "paused".
+        """
+        return await self._run(self._queries.pause(name, insights.options_bag(what=what, by=by, why=why)))
+
+    async def resume(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
+        """Lets the tasks of a paused queue or kind be claimed again. Answers "resumed" or "not paused"."""
+        return await self._run(self._queries.resume(name, insights.options_bag(what=what, by=by, why=why)))
+
+    async def set_queue(
+        self, name: str, *, retention: Duration | None = None, by: str | None = None, why: str | None = None
+    ) -> None:
+        """Changes settings of a queue.
+
+        `retention`: how long its finished tasks and their attempts are kept, a day at least; "default": as all others.
+        """
+        bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
+        await self._run(self._queries.set_queue(check_queue(name), bag))
+
+    async def set_default(
+        self, *, retention: Duration | None = None, by: str | None = None, why: str | None = None
+    ) -> None:
+        """Changes what holds for all queues that say nothing else; a `retention` of "default" is 7 days."""
+        bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
+        await self._run(self._queries.set_default(bag))
+
+    async def retention(self, queue: str | None = None, /) -> timedelta:
+        """How long finished tasks of a queue are kept at least; without a name, what holds for all."""
+        return await self._run(history.retention(self._queries, queue))
+
+    async def explain(self, id: UUID | str, /) -> str:
+        """Why a task is not running, or how it stands, in one sentence."""
+        return await self._run(insights.explain(self._queries, as_uuid(id)))
