@@ -1,0 +1,4 @@
+"""All faults. A new one is a function with `@fault` in one of these modules, or in a module named here."""
+
+from faults import processes as processes
+from faults.suite import FAULTS as FAULTS

@@ -1,0 +1,173 @@
+"""The tasks that run under faults: `holdfast worker faults.crew`. Their handlers keep a log of their own."""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from faults.oracle import witnessed
+from holdfast import App, Context, Done, Every, Retry
+
+FOLDER = "HOLDFAST_FAULTS_FOLDER"
+"""The environment variable that names the folder of the handlers' log."""
+
+EFFECTS = "CREATE TABLE public.effect (task text NOT NULL, moves integer NOT NULL)"
+TRANSACTIONAL = frozenset({"Pay"})
+
+app = App()
+trip = app.kind("trip", result=int, retry=Retry(3, delay="100ms", jitter=0))
+bill = app.kind("bill", result=int)
+
+
+def seen(ctx: Context) -> AbstractContextManager[None]:
+    return witnessed(Path(os.environ[FOLDER]), ctx)
+
+
+@trip.step
+@dataclass
+class Leave:
+    n: int
+    pause: float = 0.0
+
+    async def run(self, ctx: Context) -> "Cross":
+        with seen(ctx):
+            await asyncio.sleep(self.pause)
+        return Cross(self.n, self.pause)
+
+
+@trip.step
+@dataclass
+class Cross:
+    n: int
+    pause: float = 0.0
+
+    def run(self, ctx: Context) -> "Arrive":
+        with seen(ctx):
+            time.sleep(self.pause)
+        return Arrive(self.n, self.pause)
+
+
+@trip.step
+@dataclass
+class Arrive:
+    n: int
+    pause: float = 0.0
+
+    async def run(self, ctx: Context) -> Done[int]:
+        with seen(ctx):
+            await asyncio.sleep(self.pause)
+        return Done(self.n)
+
+
+@bill.step(transactional=True)
+@dataclass
+class Pay:
+    """Its write and its move are committed together, or not at all."""
+
+    n: int
+    pause: float = 0.0
+
+    async def run(self, ctx: Context) -> "Thank":
+        with seen(ctx):
+            await ctx.tx.execute("INSERT INTO public.effect VALUES (%s, %s)", [str(ctx.id), ctx.moves])
+            await asyncio.sleep(self.pause)
+        return Thank(self.n)
+
+
+@bill.step
+@dataclass
+class Thank:
+    n: int
+
+    async def run(self, ctx: Context) -> Done[int]:
+        with seen(ctx):
+            return Done(self.n)
+
+
+@app.task
+async def nap(ctx: Context, seconds: float) -> str:
+    with seen(ctx):
+        await asyncio.sleep(seconds)
+    return "rested"
+
+
+@app.task(retry=Retry(3, delay="100ms", jitter=0))
+async def flaky(ctx: Context) -> int:
+    """Fails once."""
+    with seen(ctx):
+        if ctx.errors == 0:
+            raise ValueError("not yet")
+    return ctx.errors
+
+
+@app.task
+async def fan(ctx: Context, children: int) -> int:
+    """Enqueues children, which exist exactly if it ends."""
+    with seen(ctx):
+        for n in range(children):
+            ctx.enqueue(nap.bind(0), headers={"tag": child_tag(ctx.headers["tag"], n)})
+    return children
+
+
+def child_tag(parent: str, n: int) -> str:
+    return f"{parent}/{n}"
+
+
+@app.task
+async def tick(ctx: Context) -> None:
+    with seen(ctx):
+        pass
+
+
+app.schedule("tick", Every("1s"), tick.bind(), catch_up="all", catch_up_limit=1000)
+
+
+# --- those that misbehave
+
+
+@app.task
+async def kill_worker(ctx: Context) -> None:
+    """The culprit: whatever runs beside it dies with it."""
+    with seen(ctx):
+        await asyncio.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+async def block_loop(ctx: Context, seconds: float) -> str:
+    """Blocks the event loop."""
+    with seen(ctx):
+        time.sleep(seconds)
+    return "free"
+
+
+@app.task
+async def wedge(ctx: Context) -> str:
+    """Blocks the event loop for ever, at its first attempt."""
+    with seen(ctx):
+        if ctx.attempt == 1:
+            time.sleep(3600)
+    return "free"
+
+
+@app.task
+def hog(ctx: Context, seconds: float) -> int:
+    """Keeps the interpreter to itself for as long as a regular expression takes, again and again."""
+    rounds = 0
+    with seen(ctx):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            re.match(r"(a+)+$", "a" * 21 + "b")
+            rounds += 1
+    return rounds
+
+
+@app.task(executor="process")
+def dig(ctx: Context, seconds: float) -> int:
+    with seen(ctx):
+        time.sleep(seconds)
+    return os.getpid()

@@ -1,0 +1,269 @@
+"""The laboratory: a server that may be stopped, worker processes that may be killed, and a load on both."""
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from faults import crew, history
+from faults.checker import Violation, check
+from faults.history import History
+from faults.load import Load
+from faults.oracle import WORKER, Line, read_lines
+from faults.proxy import Proxy
+from holdfast import App, embedded
+from holdfast._db.connection import connect_sync, with_database
+from holdfast._db.migrate import migrate
+from holdfast.embedded import Server
+
+ROOT = Path(__file__).parents[1]
+LEASE, REAP, POLL = 1.5, 0.3, 0.2
+CONCURRENCY = 8
+PATIENCE = 120.0
+"""Seconds after which a wait is given up, and a run found wrong."""
+
+
+@contextmanager
+def own_server() -> Iterator[Server]:
+    """A server of our own, with a pattern for databases."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
+    server = embedded.start(folder, durable=False)
+    try:
+        asyncio.run(migrate(server.url()))
+        run_sql(server.url(), crew.EFFECTS)
+        run_sql(server.url(), "CREATE DATABASE pattern TEMPLATE postgres")
+        yield server
+    finally:
+        embedded.reset(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_sql(url: str, text: str, *values: object) -> list[tuple[Any, ...]]:
+    """Runs SQL with numbered parameters."""
+    with connect_sync(url, "lab") as connection:
+        cursor = connection.execute(text.encode(), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+@dataclass(eq=False)
+class Member:
+    """A worker process: `holdfast worker faults.crew`."""
+
+    label: str
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    died: float | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait()
+        self.died = time.monotonic()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def lines(self) -> int:
+        """How much it has written to its log."""
+        return self.log.read_bytes().count(b"\n")
+
+
+@dataclass
+class Lab:
+    """One run of one fault, on a database of its own."""
+
+    server: Server
+    seed: int
+    seconds: float = 5.0
+    """How long the fault goes on."""
+    rate: float = 30.0
+    workers: int = 3
+    database: str = field(default_factory=lambda: f"faults_{uuid4().hex[:10]}")
+    say: Callable[[str], None] = lambda text: None
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-fault-"))
+        self.direct = with_database(self.server.url(), self.database)
+        self.url = self.direct
+        self.members: list[Member] = []
+        self.violations: list[Violation] = []
+        self.proxy: Proxy | None = None
+        self.may_park: frozenset[str] = frozenset()
+        self.environment: dict[str, str] = {}
+
+    # --- beginning and end
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["Lab"]:
+        await asyncio.to_thread(run_sql, self.server.url(), f"CREATE DATABASE {self.database} TEMPLATE pattern")
+        run_sql(self.server.url(), f"ALTER DATABASE {self.database} SET synchronous_commit = on")
+        try:
+            yield self
+        finally:
+            for member in self.members:
+                if member.is_alive:
+                    member.signal(signal.SIGCONT)
+                    member.kill()
+            with suppress(Exception):
+                await self.app.close()
+            if self.proxy is not None:
+                self.proxy.stop()
+            embedded.start(self.server.folder, durable=False)
+            run_sql(self.server.url(), f"DROP DATABASE {self.database} WITH (FORCE)")
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def app(self) -> App:
+        return crew.app
+
+    def go_through_proxy(self) -> Proxy:
+        """From now on everybody but the laboratory itself goes through a proxy."""
+        self.proxy = Proxy(self.server.sockets / f".s.PGSQL.{self.server.port}", random.Random(self.seed))
+        self.proxy.start()
+        self.url = self.proxy.url(self.direct)
+        return self.proxy
+
+    def make_load(self, **options: Any) -> Load:
+        self.app.use(self.url)
+        self.load = Load(self.app, self.url, self.chance, **{"rate": self.rate, **options})
+        return self.load
+
+    @asynccontextmanager
+    async def under_load(self, **options: Any) -> AsyncIterator[Load]:
+        """Workers and load; after the body all that was enqueued is waited for, and the workers are stopped."""
+        load = self.make_load(**options)
+        for _ in range(self.workers - len(self.members)):
+            self.start()
+        await self.started()
+        load.start()
+        try:
+            yield load
+        finally:
+            await load.stop()
+        await self.finished()
+
+    async def finished(self) -> None:
+        """Waits until all is done, then stops the workers as an operator would, and checks what happened."""
+        self.say("waiting for the rest")
+        await self.app.use(self.direct).schedules.pause("tick")
+        await self.app.close()
+        left = "SELECT count(*) FROM holdfast.task WHERE state <> 'parked'"
+        await self.wait(lambda: run_sql(self.direct, left) == [(0,)], strict=False)
+        await self.stopped()
+        self.check()
+
+    async def stopped(self) -> None:
+        """SIGTERM to all: they end with 0."""
+        await self.started()
+        alive = [member for member in self.members if member.is_alive]
+        for member in alive:
+            member.signal(signal.SIGTERM)
+        await self.wait(lambda: not any(member.is_alive for member in alive), patience=60, strict=False)
+        for member in alive:
+            self.require(member.process.poll() == 0, "W4", f"{member.label} ended with {member.process.poll()}")
+
+    def check(self) -> History:
+        self.history = history.read(
+            self.direct,
+            self.folder / "handlers",
+            self.load.ledger,
+            deaths={m.label: m.died for m in self.members if m.died is not None},
+            transactional=crew.TRANSACTIONAL,
+            may_park=self.may_park,
+            concurrency=CONCURRENCY,
+            patience=LEASE + 4 * REAP,
+        )
+        self.violations += check(self.history)
+        return self.history
+
+    def require(self, holds: object, rule: str, text: str) -> None:
+        """An expectation of one fault alone."""
+        if not holds:
+            self.violations.append(Violation(rule, text))
+
+    # --- workers
+
+    def start(self, *options: str, command: tuple[str, ...] = (), **environment: str) -> Member:
+        """A worker process more. `command` goes before it, such as faketime."""
+        label = f"w{len(self.members) + 1}"
+        log = self.folder / f"{label}.txt"
+        settings = {"lease": LEASE, "reap": REAP, "poll": POLL, "grace": 10, "concurrency": CONCURRENCY}
+        given = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        worker = [sys.executable, "-m", "holdfast.cli", "worker", "faults.crew:app", *given, *options]
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [*command, *worker],
+                cwd=ROOT,
+                stdout=file,
+                stderr=file,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "HOLDFAST_URL": self.url,
+                    crew.FOLDER: str(self.folder / "handlers"),
+                    WORKER: label,
+                    **self.environment,
+                    **environment,
+                },
+            )
+        member = Member(label, process, log)
+        self.members.append(member)
+        return member
+
+    async def started(self) -> None:
+        """Waits until each worker has introduced itself."""
+        pids = {member.process.pid for member in self.members if member.is_alive}
+        await self.wait(lambda: pids <= {pid for (pid,) in run_sql(self.direct, "SELECT pid FROM holdfast.worker")})
+
+    def alive(self) -> list[Member]:
+        return [member for member in self.members if member.is_alive]
+
+    def victim(self) -> Member:
+        """Somebody, by chance."""
+        return self.chance.choice(self.alive())
+
+    def lines(self) -> list[Line]:
+        """What handlers have written so far."""
+        return read_lines(self.folder / "handlers")
+
+    def log_lines(self) -> int:
+        """How much all workers together have written to their logs."""
+        return sum(member.lines() for member in self.members)
+
+    # --- waiting
+
+    async def wait(self, condition: Callable[[], object], *, patience: float = PATIENCE, strict: bool = True) -> bool:
+        """Waits until a condition holds; gives up after a while, with an error if `strict`."""
+        end = time.monotonic() + patience
+        while not await asyncio.to_thread(condition):
+            if time.monotonic() > end:
+                if strict:
+                    raise TimeoutError(f"waited {patience:g} s in vain")
+                return False
+            await asyncio.sleep(0.05)
+        return True
+
+    async def every(self, shortest: float, longest: float) -> AsyncIterator[int]:
+        """Moments to do harm at, as far apart as chance wants, until the time is over."""
+        end, number = time.monotonic() + self.seconds, 0
+        while (left := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, self.chance.uniform(shortest, longest)))
+            number += 1
+            self.say(f"{number} times")
+            yield number

@@ -1,0 +1,113 @@
+"""The faults by their names: each is a function that does its harm in a laboratory and gives its figures."""
+
+import asyncio
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TypeAlias
+
+from faults.checker import Violation, overlaps
+from faults.history import History
+from faults.lab import Lab
+from holdfast.embedded import Server
+
+Figures: TypeAlias = dict[str, str]
+Harm: TypeAlias = Callable[[Lab], Awaitable[Figures]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is done. `seconds`: how long it goes on in a full run; `short`: in the tests."""
+
+    name: str
+    title: str
+    harm: Harm
+    seconds: float
+    short: float
+
+
+@dataclass
+class Result:
+    """How a fault went."""
+
+    name: str
+    title: str
+    seed: int
+    took: float
+    figures: Figures
+    violations: list[Violation] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return not self.violations
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(name: str, title: str, *, seconds: float = 40.0, short: float = 5.0) -> Callable[[Harm], Harm]:
+    """Declares a fault: the docstring says what must hold beyond I1 to I9."""
+
+    def declare(harm: Harm) -> Harm:
+        FAULTS[name] = Fault(name, title, harm, seconds, short)
+        return harm
+
+    return declare
+
+
+def run(fault: Fault, server: Server, seed: int, seconds: float, say: Callable[[str], None]) -> Result:
+    """Runs one fault; whatever it raises is a violation too."""
+    begun = time.monotonic()
+    lab = Lab(server, seed, seconds, say=say)
+
+    async def body() -> Figures:
+        async with lab.open():
+            figures = await fault.harm(lab)
+            return {**figures, **common(lab.history)} if hasattr(lab, "history") else figures
+
+    try:
+        figures = asyncio.run(body())
+    except Exception:
+        figures = {}
+        lab.violations.append(Violation(fault.name, traceback.format_exc()))
+    return Result(fault.name, fault.title, seed, time.monotonic() - begun, figures, lab.violations)
+
+
+# --- figures
+
+
+def common(history: History) -> Figures:
+    """What is told of every fault."""
+    visits = {(e.task, e.moves) for e in history.executions}
+    again = len(history.executions) - len(visits)
+    lost = sum(a.outcome == "lost" for a in history.attempts)
+    ids = {task.id for task in history.tasks}
+    gone = sum(id not in ids for id in history.ledger.acknowledged.values())
+    figures = {
+        "tasks": str(len(history.tasks)),
+        "lost": str(gone),
+        "steps executed again": f"{100 * again / max(1, len(visits)):.1f} %",
+        "attempts lost": str(lost),
+    }
+    if found := overlaps(history):
+        figures["overlaps"] = str(len(found))
+    return figures
+
+
+def spread(values: Sequence[float], unit: str = "s") -> str:
+    """The middle and the worst of some values."""
+    return f"p50 {median(values):.1f} {unit}, max {max(values):.1f} {unit}" if values else "none"
+
+
+def recoveries(history: History) -> list[float]:
+    """Seconds from the death of a worker to the next beginning of each task that it was executing."""
+    found = []
+    for execution in history.executions:
+        died = history.deaths.get(execution.worker)
+        if execution.end is None and died is not None:
+            later = [e.begin for e in history.executions if e.task == execution.task and e.begin > died]
+            if later:
+                found.append(min(later) - died)
+    return found
