@@ -35,15 +35,15 @@ format: $(VENV)/.dev  ## rewrites the code in the one style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## how many no-op tasks a second one worker drains, history kept
-	$(BIN)/python benchmarks/drain.py $(ARGS)
+bench: $(VENV)/.dev  ## Holdfast, its peers and the server alone, side by side (ARGS=--quick takes two minutes)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 faults: $(VENV)/.test  ## workers under faults, about 30 minutes, with a report (ARGS="--only F1,F5 --seed 7 --minutes 5")
 	$(BIN)/python -m faults $(ARGS)
 
 clean:  ## removes what the other targets made, the embedded server's data included
 	@if test -x $(BIN)/holdfast; then $(BIN)/holdfast pg stop >/dev/null 2>&1 || true; fi
-	rm -rf $(VENV) .holdfast .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/_generated faults-report
+	rm -rf $(VENV) benchmarks/.peers .holdfast .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/_generated faults-report
 
 # Debian's python3 has no ensurepip unless python3-venv is installed: virtualenv does without.
 $(BIN)/python:

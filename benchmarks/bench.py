@@ -1,0 +1,110 @@
+"""What a workload is, and what it is given: a server with fresh databases, and how much of everything."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.place import WORK, Place
+from benchmarks.systems import Crew, System, ask
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    tasks: int = 100_000
+    seconds: float = 5.0
+    samples: int = 500
+    mixed_seconds: float = 10.0
+    behind: int = 1_000_000
+    unroutable: int = 100_000
+    snapshot: int = 300_000
+    settle_seconds: float = 3.0
+    idle_seconds: float = 10.0
+    rounds: int = 3
+
+
+QUICK = Sizes(
+    tasks=20_000,
+    seconds=1.0,
+    samples=100,
+    mixed_seconds=3.0,
+    behind=100_000,
+    unroutable=20_000,
+    snapshot=60_000,
+    settle_seconds=2.0,
+    idle_seconds=4.0,
+)
+"""For two minutes."""
+
+
+@dataclass
+class Bench:
+    """Measures on one server. `found` has what was measured so far in this round, by workload and system."""
+
+    place: Place
+    sizes: Sizes
+    found: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
+
+    def count(self, system: System, tasks: int | None = None) -> int:
+        """How many tasks a system gets: slow ones get fewer."""
+        return max(50, int((self.sizes.tasks if tasks is None else tasks) * system.few))
+
+    def fresh(self, system: System, plant: str = "", planting: Callable[[], None] | None = None) -> None:
+        """A fresh database with the system's tables, and what `planting` puts there, which is done only once."""
+        name = system.adapter.partition(".")[0]
+        if not self.place.exists(name):
+            self.place.create()
+            ask(system, "setup", self.place.work, {})
+            self.place.rename(name)
+        if plant and planting is not None and not self.place.exists(f"{name}_{plant}"):
+            self.place.create(template=name)
+            planting()
+            self.place.execute("VACUUM ANALYZE", WORK)
+            self.place.rename(f"{name}_{plant}")
+        self.place.create(template=f"{name}_{plant}" if plant else name)
+
+    def ask(self, system: System, verb: str, **options: Any) -> dict[str, Any]:
+        return ask(system, verb, self.place.work, {"pgbench": self.place.pgbench, **options})
+
+    def rate(self, system: System, verb: str, **options: Any) -> float:
+        answer = self.ask(system, verb, **options)
+        return float(answer["count"] / answer["seconds"])
+
+    def drain(self, system: System, tasks: int, processes: int = 1, **options: Any) -> float:
+        """Tasks per second from the start of the workers to the last task, all of which are in the database already."""
+        if "drain" in system.does:
+            return self.rate(system, "drain", tasks=tasks, processes=processes)
+        with Crew.of(system, self.place, processes, **options) as crew:
+            began = crew.go()
+            crew.until(tasks)
+            return tasks / (crew.ended - began)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number that a workload gives."""
+
+    title: str
+    unit: str
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One workload: what it needs of a system, and how it measures it."""
+
+    name: str
+    title: str
+    figures: Mapping[str, Figure]
+    measure: Callable[[Bench, System], dict[str, float]]
+    needs: Sequence[str] = ()
+    quick: bool = True
+
+    def suits(self, system: System) -> bool:
+        return all(need in system.does for need in self.needs)
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]

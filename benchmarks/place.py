@@ -1,0 +1,234 @@
+"""Where it is measured: a server, fresh databases on it, the machine below, and what they cost."""
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, LiteralString
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+from holdfast import embedded
+from holdfast.embedded import binaries, user
+
+SETTINGS = (
+    "server_version",
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "wal_level",
+    "shared_buffers",
+    "max_wal_size",
+    "autovacuum",
+)
+WORK = "holdfast_bench"
+"""The database of one measurement; those it is copied from have this name and more."""
+
+
+@dataclass
+class Place:
+    """A server. `pid` is its postmaster's, if it runs on this machine and is ours."""
+
+    url: str
+    pgbench: str
+    pid: int | None = None
+
+    def database(self, name: str) -> str:
+        """The URL of another database of this server."""
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+
+    @property
+    def work(self) -> str:
+        return self.database(WORK)
+
+    def execute(self, statement: sql.Composed | LiteralString, database: str | None = None) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url if database is None else self.database(database), autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def exists(self, name: str) -> bool:
+        found = self.execute(
+            sql.SQL("SELECT 1 FROM pg_database WHERE datname = {}").format(sql.Literal(f"{WORK}_{name}"))
+        )
+        return bool(found)
+
+    def create(self, name: str = "", template: str | None = None) -> None:
+        """A fresh database, empty or a copy of a template."""
+        target = sql.Identifier(f"{WORK}_{name}" if name else WORK)
+        self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(target))
+        source = sql.Identifier("template1" if template is None else f"{WORK}_{template}")
+        self.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(target, source))
+        self.execute("CHECKPOINT")
+
+    def rename(self, name: str) -> None:
+        """Keeps the work database under another name, to be copied."""
+        self.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + WORK + "'")
+        self.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(*map(sql.Identifier, (WORK, f"{WORK}_{name}"))))
+
+    def drop_all(self) -> None:
+        for (name,) in self.execute("SELECT datname FROM pg_database"):
+            if name == WORK or name.startswith(f"{WORK}_"):
+                self.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    # --- what it costs
+
+    def written(self) -> tuple[int, int]:
+        """Bytes of WAL so far, and commits in the work database. Idle sessions tell their share with a delay."""
+        ((lsn, commits),) = self.execute(
+            "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, xact_commit FROM pg_stat_database"
+            f" WHERE datname = '{WORK}'"
+        )
+        return int(lsn), int(commits)
+
+    def cpu(self) -> float | None:
+        """CPU seconds of the server so far, those of its ended processes included."""
+        if self.pid is None:
+            return None
+        own = _times(self.pid)
+        return sum(own) + sum(sum(_times(pid)[:2]) for pid in _children(self.pid))
+
+    @contextmanager
+    def counting_statements(self) -> Iterator[None]:
+        """Statements of sessions that begin now are counted, if the server can."""
+        try:
+            self.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements", WORK)
+            self.execute(f"ALTER DATABASE {WORK} SET pg_stat_statements.track = 'top'")
+        except psycopg.Error:
+            yield
+            return
+        yield
+        self.execute(f"ALTER DATABASE {WORK} RESET pg_stat_statements.track")
+
+    def statements(self) -> int | None:
+        """How many were counted so far; None if the server cannot count them."""
+        try:
+            ((count,),) = self.execute(
+                "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE dbid ="
+                f" (SELECT oid FROM pg_database WHERE datname = '{WORK}') AND query NOT LIKE '%pg_stat_statements%'",
+                WORK,
+            )
+        except psycopg.Error:
+            return None
+        return int(count)
+
+    def facts(self) -> dict[str, Any]:
+        """The machine, the versions and the settings."""
+        values = {name: self.execute(sql.SQL("SHOW {}").format(sql.Identifier(name)))[0][0] for name in SETTINGS}
+        return {
+            "machine": {
+                "system": platform.platform(),
+                "processor": _processor(),
+                "cores": os.cpu_count(),
+                "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+                "load_before": round(os.getloadavg()[0], 2),
+            },
+            "python": platform.python_version(),
+            "packages": {name: _version(name) for name in ("holdfast", "psycopg", "msgspec", "uvloop")},
+            "postgres": values,
+        }
+
+
+@contextmanager
+def place(url: str | None) -> Iterator[Place]:
+    """The server at a URL, or one that lives for this run only."""
+    if url is not None:
+        found = Place(url, _pgbench())
+        try:
+            yield found
+        finally:
+            found.drop_all()
+        return
+    folder = Path(mkdtemp(prefix="holdfast-bench-"))
+    try:
+        server = embedded.start(folder)
+        started = Place(server.url(), str(server.bindir / "pgbench"), server.pid)
+        # There to count the statements of an idle worker; otherwise it does nothing.
+        started.execute("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'")
+        started.execute("ALTER SYSTEM SET \"pg_stat_statements.track\" = 'none'")
+        server.restart()
+        started.pid = server.pid
+        yield started
+    finally:
+        embedded.reset(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _pgbench() -> str:
+    """The one on the PATH, else the embedded server's."""
+    found = shutil.which("pgbench")
+    return found or str(binaries.locate(user.account_for(Path.cwd())).bindir / "pgbench")
+
+
+@dataclass
+class Usage:
+    """What a process has used so far."""
+
+    cpu: float
+    memory: float
+    most_memory: float
+
+
+def usage(pid: int) -> Usage:
+    """CPU seconds and megabytes of a process and its children."""
+    pids = [pid, *_children(pid)]
+    memory = [_memory(each) for each in pids]
+    return Usage(sum(sum(_times(each)) for each in pids), sum(m[0] for m in memory), sum(m[1] for m in memory))
+
+
+def await_quiet_statistics() -> None:
+    """Sessions tell how many commits they made at most once a second."""
+    time.sleep(1.2)
+
+
+def _times(pid: int) -> tuple[float, float, float, float]:
+    """User and system time of a process, and of its ended children."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return (0.0, 0.0, 0.0, 0.0)
+    ticks = os.sysconf("SC_CLK_TCK")
+    user, system, ended_user, ended_system = (int(value) / ticks for value in fields[11:15])
+    return user, system, ended_user, ended_system
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in file.read_text().split()]
+        except OSError:
+            continue
+    return found + [grandchild for child in found for grandchild in _children(child)]
+
+
+def _memory(pid: int) -> tuple[float, float]:
+    """Megabytes resident now, and at most."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return (0.0, 0.0)
+    values = {line.partition(":")[0]: line.split()[1] for line in lines if line.startswith(("VmRSS", "VmHWM"))}
+    return int(values.get("VmRSS", 0)) / 1024, int(values.get("VmHWM", 0)) / 1024
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

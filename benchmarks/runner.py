@@ -1,0 +1,69 @@
+"""The order of a run: each workload in rounds, and in each round all systems in turn, because machines are noisy."""
+
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+
+from benchmarks.bench import Bench, Sizes, Workload
+from benchmarks.place import Place
+from benchmarks.results import Result, Results
+from benchmarks.systems import System, Trouble
+
+
+def run(
+    place: Place,
+    workloads: Iterable[Workload],
+    systems: list[System],
+    sizes: Sizes,
+    *,
+    absent: dict[str, str],
+    versions: dict[str, str],
+) -> Results:
+    """Measures everything. A system that fails at a workload is left out of it, and the reason is kept."""
+    began = time.monotonic()
+    facts: dict[str, Any] = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        **place.facts(),
+        "peers": versions,
+        "sizes": asdict(sizes),
+        "settings": {s.name: s.settings for s in systems},
+        "keeps": {s.name: s.keeps for s in systems},
+    }
+    results = Results(facts, absent=dict(absent))
+    bench = Bench(place, sizes)
+    for workload in workloads:
+        suited = [system for system in systems if workload.suits(system)]
+        for round_ in range(sizes.rounds):
+            # Who comes first is told apart from who is faster.
+            turn = round_ % len(suited) if suited else 0
+            for system in suited[turn:] + suited[:turn]:
+                if not results.failed(workload.name, system.name):
+                    _measure(bench, workload, system, results)
+        _tell(workload, suited, results)
+    facts["took_seconds"] = round(time.monotonic() - began)
+    return results
+
+
+def _measure(bench: Bench, workload: Workload, system: System, results: Results) -> None:
+    try:
+        found = workload.measure(bench, system)
+    except (Trouble, psycopg.Error) as error:
+        results.fail(workload.name, system.name, str(error).strip())
+        return
+    bench.found[workload.name, system.name] = found
+    for name, figure in workload.figures.items():
+        if name in found:
+            results.add(workload.name, workload.title, system.name, name, figure, found[name])
+
+
+def _tell(workload: Workload, systems: list[System], results: Results) -> None:
+    """What was found so far goes to standard error: a run may take long."""
+    for system in systems:
+        found: list[Result] = [r for r in results.of(workload.name) if r.system == system.name]
+        said = ", ".join(f"{r.title} {r.shown} {r.unit}" for r in found) or results.failed(workload.name, system.name)
+        print(f"{workload.name:12} {system.name:16} {said}", file=sys.stderr, flush=True)

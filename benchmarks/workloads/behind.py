@@ -1,0 +1,70 @@
+"""Drains with something in the way: future, archived or unroutable tasks, priorities, an old snapshot."""
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import psycopg
+
+from benchmarks.bench import Bench, Figure, Workload
+from benchmarks.systems import System
+
+FIGURES = {"rate": Figure("drained", "tasks/s"), "part": Figure("of the clean rate", "%")}
+
+ARCHIVED = """
+INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
+                              worker_id, claimed_at, outcome, created_at)
+SELECT holdfast.new_id(), 'default', 'noop', 'main', '{"n": 1}', 'done', 0, now(), 0, 1, 0, 0,
+       gen_random_uuid(), now(), 'done', now()
+FROM generate_series(1, %s)
+"""
+UNROUTABLE = """
+INSERT INTO holdfast.task (id, kind, step) SELECT holdfast.new_id(), 'unknown', 'main' FROM generate_series(1, %s)
+"""
+
+
+def _plant(bench: Bench, system: System, what: str) -> None:
+    match what:
+        case "future":
+            bench.ask(system, "bulk", tasks=bench.sizes.behind, delay=86400)
+        case "archived":
+            _insert(bench, ARCHIVED, bench.sizes.behind)
+        case "unroutable":
+            _insert(bench, UNROUTABLE, bench.sizes.unroutable)
+
+
+def _insert(bench: Bench, statement: str, count: int) -> None:
+    with psycopg.connect(bench.place.work) as connection:
+        connection.execute(statement.encode(), [count])
+
+
+def _old_snapshot(url: str) -> AbstractContextManager[object]:
+    connection = psycopg.connect(url)
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.execute("SELECT pg_current_xact_id()")
+    return connection
+
+
+def measure(what: str, bench: Bench, system: System) -> dict[str, float]:
+    """In turns with a clean drain of as many tasks: only ratios of one run count."""
+    tasks = bench.count(system, bench.sizes.snapshot if what == "snapshot" else None)
+    rates = []
+    for hindrance in (what, ""):
+        planted = hindrance if hindrance in ("future", "archived", "unroutable") else ""
+        bench.fresh(system, planted, partial(_plant, bench, system, planted))
+        bench.ask(system, "bulk", tasks=tasks, priorities=10 if hindrance == "priorities" else 1)
+        with _old_snapshot(bench.place.work) if hindrance == "snapshot" else nullcontext():
+            rates.append(bench.drain(system, tasks))
+    return {"rate": rates[0], "part": 100 * rates[0] / rates[1]}
+
+
+def workload(what: str, title: str, needs: str) -> Workload:
+    return Workload(what, f"Drain {title}", FIGURES, partial(measure, what), needs=["work", needs], quick=False)
+
+
+WORKLOADS = [
+    workload("future", "behind 1,000,000 future tasks", "future"),
+    workload("archived", "beside 1,000,000 archived tasks", "obstacles"),
+    workload("unroutable", "behind 100,000 unroutable tasks", "obstacles"),
+    workload("priorities", "of ten priorities", "obstacles"),
+    workload("snapshot", "with an old snapshot held open", "work"),
+]

@@ -1,0 +1,55 @@
+"""No-op tasks that wait already, drained by one or two worker processes; and what each of them costs."""
+
+from functools import partial
+
+from benchmarks.bench import Bench, Figure, Workload
+from benchmarks.place import await_quiet_statistics, usage
+from benchmarks.systems import Crew, System
+
+FIGURES = {
+    "rate": Figure("drained", "tasks/s"),
+    "worker_cpu": Figure("CPU of the worker", "s per 10,000", False),
+    "postgres_cpu": Figure("CPU of Postgres", "s per 10,000", False),
+    "wal": Figure("WAL", "bytes per task", False),
+    "commits": Figure("commits", "per task", False),
+    "memory": Figure("memory of the busy worker", "MB", False),
+}
+
+
+def measure(processes: int, bench: Bench, system: System) -> dict[str, float]:
+    tasks = bench.count(system)
+    bench.fresh(system)
+    if "drain" in system.does:
+        return {"rate": bench.drain(system, tasks, processes)}
+    bench.ask(system, "bulk", tasks=tasks)
+    if processes > 1:
+        return {"rate": bench.drain(system, tasks, processes)}
+    return _with_costs(bench, system, tasks)
+
+
+def _with_costs(bench: Bench, system: System, tasks: int) -> dict[str, float]:
+    place = bench.place
+    await_quiet_statistics()
+    with Crew.of(system, place) as crew:
+        worker, server, (wal, commits) = usage(crew.children[0].pid), place.cpu(), place.written()
+        began = crew.go()
+        crew.until(tasks)
+        worker_after, server_after, wal_after = usage(crew.children[0].pid), place.cpu(), place.written()[0]
+    await_quiet_statistics()
+    found = {
+        "rate": tasks / (crew.ended - began),
+        "worker_cpu": (worker_after.cpu - worker.cpu) / tasks * 10_000,
+        "wal": (wal_after - wal) / tasks,
+        "commits": (place.written()[1] - commits) / tasks,
+        "memory": worker_after.most_memory,
+    }
+    if server is not None and server_after is not None:
+        found["postgres_cpu"] = (server_after - server) / tasks * 10_000
+    return found
+
+
+def workload(processes: int) -> Workload:
+    who = "one process" if processes == 1 else f"{processes} processes"
+    figures = FIGURES if processes == 1 else {"rate": FIGURES["rate"]}
+    name = "drain" if processes == 1 else f"drain-{processes}"
+    return Workload(name, f"Drain of no-op tasks, {who}", figures, partial(measure, processes))

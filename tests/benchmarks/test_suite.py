@@ -1,0 +1,129 @@
+"""The benchmark suite: its workloads run, small, and what is written about a run says what was measured."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.bench import Figure, Sizes
+from benchmarks.chart import draw
+from benchmarks.place import Place, place
+from benchmarks.report import page, terminal
+from benchmarks.results import Results
+from benchmarks.runner import run
+from benchmarks.systems import SYSTEMS, System
+from benchmarks.workloads import WORKLOADS
+
+pytestmark = pytest.mark.direct("it creates databases of its own and starts processes that need no pooler")
+
+TINY = Sizes(
+    tasks=500,
+    seconds=0.2,
+    samples=5,
+    mixed_seconds=0.3,
+    behind=300,
+    unroutable=300,
+    snapshot=500,
+    settle_seconds=0.2,
+    idle_seconds=0.2,
+    rounds=1,
+)
+CHOSEN = {"enqueue-16", "bulk", "drain", "steps", "mixed", "unroutable", "idle"}
+"""One of each kind: each starts several processes."""
+OURS = [system for system in SYSTEMS if system.package is None]
+TASKS = Figure("drained", "tasks/s")
+FACTS = {
+    "when": "2026-01-01T00:00:00+00:00",
+    "machine": {"system": "Linux", "processor": "a <fast> one", "cores": 2, "memory_gb": 8.0, "load_before": 0.1},
+    "python": "3.13.0",
+    "packages": {"holdfast": "1.0", "uvloop": None},
+    "postgres": {"server_version": "18.0", "fsync": "on", "synchronous_commit": "on", "shared_buffers": "256MB"},
+    "peers": {"graphile-worker": "0.18.0"},
+    "sizes": {"rounds": 3, "tasks": 1000},
+    "settings": {"holdfast": "defaults", "graphile-worker": "localQueue 1,000"},
+    "keeps": {"holdfast": "everything", "graphile-worker": "nothing"},
+}
+
+
+@pytest.fixture(scope="module")
+def server(holdfast_server: str) -> Iterator[Place]:
+    with place(holdfast_server) as found:
+        yield found
+
+
+@pytest.fixture
+def results() -> Results:
+    made = Results(FACTS, absent={"pg-boss": "npm is not installed"})
+    for value in (300.0, 500.0, 400.0):
+        made.add("drain", "Drain", "holdfast", "rate", TASKS, value)
+    for value in (200.0, 250.0, 100.0):
+        made.add("drain", "Drain", "graphile-worker", "rate", TASKS, value)
+    made.fail("drain", "chancy", "chancy ended: no such table")
+    return made
+
+
+def test_workloads_run_and_give_what_they_say(server: Place) -> None:
+    workloads = [workload for workload in WORKLOADS if workload.name in CHOSEN]
+    assert len(workloads) == len(CHOSEN)
+    results = run(server, workloads, OURS, TINY, absent={}, versions={})
+    assert results.failures == {}
+    for workload in workloads:
+        for system in OURS:
+            found = {r.figure for r in results.of(workload.name) if r.system == system.name}
+            wanted = set(workload.figures) if workload.suits(system) and system.name == "holdfast" else found
+            # What only a server of its own, or one with an extension, can tell.
+            assert wanted - found <= {"postgres_cpu", "statements"}, (workload.name, system.name)
+            assert found or not workload.suits(system), (workload.name, system.name)
+    assert all(r.median > 0 for r in results.figures if r.unit == "tasks/s")
+    rates = [r for r in results.figures if r.workload == "drain" and r.figure == "rate"]
+    assert {r.system for r in rates} == {"holdfast", "raw SQL"}
+
+
+def test_a_system_that_fails_is_listed_with_the_reason_and_the_others_are_measured(server: Place) -> None:
+    broken = System("broken", "nothing_like_that.py", "none", "nothing")
+    (bulk,) = [workload for workload in WORKLOADS if workload.name == "bulk"]
+    results = run(server, [bulk], [broken, OURS[0]], TINY, absent={}, versions={})
+    assert "nothing_like_that" in results.failures["bulk"]["broken"]
+    assert [r.system for r in results.figures] == ["holdfast"]
+
+
+def test_figures_are_medians_with_their_range_and_ratios_are_taken_round_by_round(results: Results) -> None:
+    ours = results.find("drain", "holdfast")
+    assert ours is not None
+    assert (ours.median, ours.range) == (400, "300 to 500")
+    assert results.ratio("drain", "holdfast", "graphile-worker") == 2.0  # of 1.5, 2 and 4
+    assert results.ratio("drain", "holdfast", "DBOS") is None
+
+
+def test_the_report_tells_machine_settings_figures_targets_and_who_is_missing(results: Results) -> None:
+    for text in (page(results, "chart.svg"), terminal(results)):
+        for part in ("a <fast> one", "18.0", "localQueue 1,000", "400", "300 to 500", "npm is not installed"):
+            assert part in text
+        assert "chancy ended: no such table" in text.replace("chancy: chancy", "chancy")
+        assert "against graphile-worker" in text
+    assert "| drain, one process, against graphile-worker | >= 1.25 | 2.00 | met |" in page(results, "chart.svg")
+
+
+def test_a_report_survives_its_json(results: Results) -> None:
+    again = Results.from_json(json.loads(json.dumps(results.to_json())))
+    assert page(again, "x") == page(results, "x")
+    assert draw(again) == draw(results)
+
+
+def test_the_chart_is_a_picture_with_a_bar_for_each_system(results: Results) -> None:
+    root = ElementTree.fromstring(draw(results))
+    bars = [element for element in root.iter() if element.tag.endswith("rect")]
+    assert [bar.attrib["class"] for bar in bars] == ["ours", "theirs"]
+    assert float(bars[0].attrib["width"]) > float(bars[1].attrib["width"])
+
+
+def test_the_command_refuses_names_it_does_not_know_and_writes_its_files(tmp_path: Path, results: Results) -> None:
+    with pytest.raises(SystemExit, match=r"no such workload: drian\. There are: .*drain"):
+        command.main(["--only", "drian"])
+    with pytest.raises(SystemExit, match="no such system: celery"):
+        command.main(["--systems", "celery"])
+    command.write(results, tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"results.json", "report.md", "chart.svg"}
