@@ -86,8 +86,8 @@ def _suspicious(data: bytes, value: object) -> bool:
     return (
         (b"null" in data and _may_hold_nan(value))  # msgspec writes NaN and Infinity as null
         or b"\\u0000" in data
-        or data.count(b"[") + data.count(b"{") > MAX_DEPTH
-        or _NINETEEN_DIGITS in data.translate(_DIGITS_AS_ZERO)
+        or (len(data) > MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH)
+        or (len(data) >= len(_NINETEEN_DIGITS) and _NINETEEN_DIGITS in data.translate(_DIGITS_AS_ZERO))
     )
 
 

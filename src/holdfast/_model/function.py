@@ -38,6 +38,7 @@ class Function(Generic[P, R]):
         self._names = frozenset(each.name for each in wanted)
         self._required = frozenset(each.name for each in wanted if each.default is each.empty)
         self._signature = hints.signature(step.target).replace(parameters=wanted)
+        self._plain = len(wanted) == len(self._positional)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """This function with its arguments, to be enqueued. Wrong arguments raise TypeError, as in a call."""
@@ -51,6 +52,8 @@ class Function(Generic[P, R]):
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         given = dict(zip(self._positional, args, strict=False))
+        if self._plain and not kwargs and len(args) == len(self._positional):
+            return given  # the common case, without a detour
         fits = len(args) <= len(self._positional) and self._names >= kwargs.keys() and not given.keys() & kwargs.keys()
         given.update(kwargs)
         if not (fits and given.keys() >= self._required):

@@ -123,26 +123,30 @@ def enqueue_many(
 
 def _enqueue_all(queries: Queries, tasks: Sequence[NewTask], *, copy: bool = False) -> Plan[list[Enqueued]]:
     """Those with keys go in one statement, which takes the keys in one order."""
-    created = yield from _write(queries, [task for task in tasks if not task.keyed], copy=copy)
     keyed = [task for task in tasks if task.keyed]
+    plain = [task for task in tasks if not task.keyed] if keyed else tasks
+    created = yield from _write(queries, plain, copy=copy)
+    if created is None and not keyed:
+        return [Enqueued(task.id, task.kind) for task in tasks]
     placed: Iterator[Placed] = iter((yield queries.enqueue_keyed(keyed)) if keyed else ())
     answers: list[Enqueued] = []
     for task in tasks:
         if task.keyed:
             answers.append(_enqueued(task, next(placed)))
-        elif task.id in created:
+        elif created is None or task.id in created:
             answers.append(Enqueued(task.id, task.kind))
         else:
             raise _id_taken(task)
     return answers
 
 
-def _write(queries: Queries, tasks: Sequence[NewTask], *, copy: bool) -> Plan[set[UUID]]:
-    """Writes tasks without keys, a statement per queue and part, or a COPY if there are many."""
+def _write(queries: Queries, tasks: Sequence[NewTask], *, copy: bool) -> Plan[set[UUID] | None]:
+    """Writes tasks without keys, a statement per queue and part, or a COPY if there are many. Which of them were new;
+    None if all were: a COPY fails otherwise."""
     if copy and len(tasks) >= COPIED:
         now = yield queries.clock()
         yield queries.copy_tasks(pieces(tasks, now))
-        return {task.id for task in tasks}
+        return None
     by_queue: dict[str, list[NewTask]] = {}
     for task in tasks:
         by_queue.setdefault(task.queue, []).append(task)
