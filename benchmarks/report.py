@@ -23,6 +23,7 @@ def page(results: Results, chart: str) -> str:
         + ", ".join(f"{name} {version}" for name, version in facts["packages"].items() if version)
         + ".",
         "",
+        *_busy(machine),
         f"Each figure is the median of {sizes['rounds']} rounds with its range; in each round all systems take turns,"
         " each on a fresh database.",
         "",
@@ -58,6 +59,16 @@ def page(results: Results, chart: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _busy(machine: dict[str, Any]) -> list[str]:
+    if machine["load_before"] <= machine["cores"] / 2:
+        return []
+    return [
+        f"**The machine was busy with other things when the run began (load {machine['load_before']} on"
+        f" {machine['cores']} cores): no figure here says how fast anything is.**",
+        "",
+    ]
 
 
 def terminal(results: Results) -> str:

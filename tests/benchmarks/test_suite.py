@@ -4,6 +4,7 @@ import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ CHOSEN = {"enqueue-16", "bulk", "drain", "steps", "mixed", "unroutable", "idle"}
 """One of each kind: each starts several processes."""
 OURS = [system for system in SYSTEMS if system.package is None]
 TASKS = Figure("drained", "tasks/s")
-FACTS = {
+FACTS: dict[str, Any] = {
     "when": "2026-01-01T00:00:00+00:00",
     "machine": {"system": "Linux", "processor": "a <fast> one", "cores": 2, "memory_gb": 8.0, "load_before": 0.1},
     "python": "3.13.0",
@@ -59,7 +60,7 @@ def results() -> Results:
     made = Results(FACTS, absent={"pg-boss": "npm is not installed"})
     for value in (300.0, 500.0, 400.0):
         made.add("drain", "Drain", "holdfast", "rate", TASKS, value)
-    for value in (200.0, 250.0, 100.0):
+    for value in (100.0, 250.0, 400.0):
         made.add("drain", "Drain", "graphile-worker", "rate", TASKS, value)
     made.fail("drain", "chancy", "chancy ended: no such table")
     return made
@@ -94,7 +95,7 @@ def test_figures_are_medians_with_their_range_and_ratios_are_taken_round_by_roun
     ours = results.find("drain", "holdfast")
     assert ours is not None
     assert (ours.median, ours.range) == (400, "300 to 500")
-    assert results.ratio("drain", "holdfast", "graphile-worker") == 2.0  # of 1.5, 2 and 4
+    assert results.ratio("drain", "holdfast", "graphile-worker") == 2.0  # of 3, 2 and 1: not of the medians
     assert results.ratio("drain", "holdfast", "DBOS") is None
 
 
@@ -105,6 +106,12 @@ def test_the_report_tells_machine_settings_figures_targets_and_who_is_missing(re
         assert "chancy ended: no such table" in text.replace("chancy: chancy", "chancy")
         assert "against graphile-worker" in text
     assert "| drain, one process, against graphile-worker | >= 1.25 | 2.00 | met |" in page(results, "chart.svg")
+    assert "The machine was busy" not in page(results, "chart.svg")
+
+
+def test_a_report_says_that_the_machine_was_busy(results: Results) -> None:
+    results.facts = {**FACTS, "machine": {**FACTS["machine"], "load_before": 5.0}}
+    assert "**The machine was busy with other things" in page(results, "chart.svg")
 
 
 def test_a_report_survives_its_json(results: Results) -> None:
