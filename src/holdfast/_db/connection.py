@@ -111,6 +111,13 @@ def with_database(url: str, name: str) -> str:
     return make_conninfo("", **{**conninfo_to_dict(url), "dbname": name})
 
 
+def where(url: str) -> tuple[str, str]:
+    """The host and the name of a database: for people. A folder or nothing in place of a host is this machine."""
+    known = conninfo_to_dict(url)
+    host = str(known.get("host") or known.get("hostaddr") or "")
+    return ("" if host.startswith("/") else host), str(known.get("dbname") or known.get("user") or "postgres")
+
+
 async def connect(url: str, name: str = "holdfast") -> AsyncConnection[Any]:
     """A new connection in autocommit mode; nothing is prepared on it, for there may be a pooler in between."""
     try:

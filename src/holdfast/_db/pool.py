@@ -3,8 +3,9 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from datetime import timedelta
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -107,6 +108,19 @@ class Pool:
                 for query in then(answer):
                     await _hint(connection, query)
                 return answer
+
+    @asynccontextmanager
+    async def looking(self, within: timedelta) -> AsyncIterator[Callable[[Query[T]], Awaitable[T]]]:
+        """A way to ask, in a transaction that cannot write and has no statement that takes longer than `within`."""
+        with explaining(self._schema):
+            pool = self._pool or await self._open()
+            async with (
+                asyncio.timeout(CALL_TIMEOUT),
+                pool.connection(CALL_TIMEOUT) as connection,
+                connection.transaction(),
+            ):
+                await run(connection, self._queries.read("only_look", within=within))
+                yield partial(run, connection)
 
     async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any], *, durable: bool) -> T | None:
         """Follows a plan whose answer was lost before; None if it turns out that its task has run and ended meanwhile.

@@ -1,5 +1,10 @@
 -- What people ask: the statements behind CLI, references and the dashboard. None of them writes.
 
+-- only_look --
+-- For this transaction only: nothing can be written, and no statement takes longer than this.
+SELECT pg_catalog.set_config('transaction_read_only', 'on', true),
+       pg_catalog.set_config('statement_timeout', ceil(extract(epoch FROM :within::interval) * 1000)::bigint::text, true)
+
 -- task_info --
 -- One task, live or archived.
 SELECT t.id, t.queue, t.kind, t.step, t.state, t.phase, t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes,

@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "kinds": ("operate:kinds", "Show which kinds of task there are."),
         "workers": ("operate:workers", "Show which workers are there, and what they do."),
         "schedules": ("schedules:schedules", "Show what recurs, and change it."),
+        "web": ("web:web", "Serve the dashboard."),
         "pause": ("operate:pause", "Let no more tasks of a queue or kind begin."),
         "resume": ("operate:resume", "Take a pause back."),
         "set": ("history:set_", "Change how long history is kept."),

@@ -1,0 +1,118 @@
+"""`holdfast web`: the dashboard in a browser."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.options import Setup, common_options, pass_setup
+from holdfast.cli.output import FAILED, Failure, note, print_json
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    import socket
+
+    from holdfast.app import App
+    from holdfast.web.serving import Serving
+
+MISSING = "the dashboard needs more packages: pip install 'holdfast[web]'"
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True, help="The port; 0: any.")
+@click.option("--read-only", is_flag=True, help="Nobody can change anything.")
+@click.option(
+    "--tokens-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Who may look and act, a line each: name:role:token.  [or HOLDFAST_WEB_TOKENS]",
+)
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name it answers to; may be repeated.")
+@click.option("--label", help="What the pages call this database.  [default: its host and name]")
+@click.option("--root-path", default="", metavar="PATH", help="The path in front of it, if a proxy takes one off.")
+@click.option("--hide", multiple=True, metavar="NAME", help="Hide values under names like this too.")
+@common_options
+@pass_setup
+def web(
+    setup: Setup,
+    /,
+    host: str,
+    port: int,
+    read_only: bool,
+    tokens_file: Path | None,
+    hosts: Sequence[str],
+    label: str | None,
+    root_path: str,
+    hide: Sequence[str],
+) -> None:
+    """Serve the dashboard.
+
+    It listens on this machine only, and whoever sits at it may look and act. On any other address it needs tokens:
+    HOLDFAST_WEB_TOKENS="ada:operator:… bob:viewer:…", or a file with a line for each. People log in with theirs;
+    programs send it as Authorization: Bearer ….
+
+    \b
+    Example:
+      holdfast web
+      holdfast web --read-only --port 9000
+      HOLDFAST_WEB_TOKENS=ada:operator:$TOKEN holdfast web --host 0.0.0.0 --allow-host tasks.example.com
+    """
+    serving = _serving(
+        host, port, read_only, _tokens(tokens_file), hosts=hosts, label=label, root_path=root_path, hide=hide
+    )
+    from holdfast.app import App
+    from holdfast.web.serving import bound
+
+    app = App(setup.url, schema=setup.chosen_schema)
+    app.database  # noqa: B018 - complains now if nobody said which
+    listening = bound(serving, insist=True)
+    address = serving.address(listening.getsockname()[1])
+    if setup.json:
+        print_json({"url": address})
+    else:
+        note(f"the dashboard is at {address} (Ctrl-C ends it)")
+    asyncio.run(_serve(app, serving, listening))
+
+
+def _tokens(file: Path | None) -> str | None:
+    import os
+
+    text = os.environ.get("HOLDFAST_WEB_TOKENS", "") if file is None else file.read_text("utf-8")
+    if file is not None and not text.strip():
+        raise ConfigError(f"{file} has no tokens in it: write name:role:token, a line each")
+    return text.strip() or None
+
+
+def _serving(
+    host: str,
+    port: int,
+    read_only: bool,
+    tokens: str | None,
+    *,
+    hosts: Sequence[str],
+    label: str | None,
+    root_path: str,
+    hide: Sequence[str],
+) -> "Serving":
+    try:
+        from holdfast.web.hiding import NAMES
+        from holdfast.web.serving import Serving
+    except ImportError:
+        raise Failure(MISSING, FAILED, "NotInstalled") from None
+    return Serving(host, port, tokens, read_only, label, hosts, (*NAMES, *hide), root_path)
+
+
+async def _serve(app: "App", serving: "Serving", listening: "socket.socket") -> None:
+    from holdfast.web.serving import served
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with app, served(app, serving, listening) as running:
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()

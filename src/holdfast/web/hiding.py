@@ -1,0 +1,106 @@
+"""Secrets are not shown: what stands under a name such as `password` is replaced, wherever it is.
+
+One place for pages and JSON alike: whatever a page is about to tell passes through `Hiding.of`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast._db.config import redact
+
+HIDDEN = "[hidden]"
+"""What is shown in place of a secret. Left so in edited args, the secret stays as it was."""
+
+NAMES = (
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "authorization",
+    "api_key",
+    "apikey",
+    "access_key",
+    "private_key",
+    "credential",
+    "cookie",
+    "session_id",
+    "card_number",
+    "cvv",
+)
+"""Parts of names whose values are secrets."""
+
+_TEXTS = ("message", "traceback")
+"""Free text in errors, in which secrets may be told."""
+
+
+class Hiding:
+    """Hides what stands under some names; `-`, `_` and capitals make no difference."""
+
+    def __init__(self, names: Sequence[str] = NAMES) -> None:
+        self._names = tuple(_plain(name) for name in names)
+        words = "|".join(re.escape(name).replace("_", "[_-]?") for name in names)
+        self._told = re.compile(
+            rf"""(?i)([\w-]*(?:{words})[\w-]*["']?\s*[=:]\s*)(?:(bearer|basic)\s+)?("[^"\n]*"|'[^'\n]*'|[^\s"',;&)}}\]]+)"""
+        )
+
+    def of(self, found: Any) -> Any:
+        """The same without secrets: dataclasses, mappings and lists all the way down."""
+        if dataclasses.is_dataclass(found) and not isinstance(found, type):
+            changed = {}
+            for each in dataclasses.fields(found):
+                old = getattr(found, each.name)
+                new = self._error(old) if each.name == "error" else self.of(old)
+                if new is not old:
+                    changed[each.name] = new
+            return dataclasses.replace(found, **changed) if changed else found
+        if isinstance(found, Mapping):
+            return {name: self._value(str(name), value) for name, value in found.items()}
+        if isinstance(found, list | tuple):
+            return [self.of(each) for each in found]
+        return found
+
+    def text(self, text: str) -> str:
+        """Free text without what stands behind such a name, and without the passwords of URLs."""
+        return self._told.sub(lambda match: f"{match[1]}{HIDDEN}", redact(text)) if self._names else redact(text)
+
+    def is_secret(self, name: str) -> bool:
+        plain = _plain(name)
+        return any(each in plain for each in self._names)
+
+    def _value(self, name: str, value: Any) -> Any:
+        if value is not None and self.is_secret(name) and not isinstance(value, bool):
+            return HIDDEN
+        return self._error(value) if name == "error" else self.of(value)
+
+    def _error(self, error: Any) -> Any:
+        if not isinstance(error, Mapping):
+            return self.text(error) if isinstance(error, str) else self.of(error)
+        found = self.of(error)
+        for name in _TEXTS:
+            if isinstance(found.get(name), str):
+                found[name] = self.text(found[name])
+        if isinstance(found.get("causes"), list):
+            found["causes"] = [self._error(each) for each in found["causes"]]
+        return found
+
+
+def restored(edited: Any, original: Any) -> Any:
+    """Edited args with the secrets that were hidden put back from where they were; KeyError if there was none."""
+    if edited == HIDDEN:
+        if original is None:
+            raise KeyError(HIDDEN)
+        return original
+    if isinstance(edited, dict):
+        old = original if isinstance(original, dict) else {}
+        return {name: restored(value, old.get(name)) for name, value in edited.items()}
+    if isinstance(edited, list):
+        kept = original if isinstance(original, list) else []
+        return [restored(each, kept[i] if i < len(kept) else None) for i, each in enumerate(edited)]
+    return edited
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")

@@ -1,0 +1,64 @@
+"""Pages that are open look again by themselves: a stream of server-sent events, one per page.
+
+The server reads what the page shows, and sends the part that shows it when it has changed; the page's script puts it in
+place without losing what somebody typed, opened or selected. Whoever pauses, or hides the tab, closes the stream.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from hashlib import blake2b
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from holdfast.web.problems import Problem, problem_of
+
+EVERY = 2.0
+"""Seconds between two looks; more if a look takes long."""
+SHARE = 0.1
+"""The part of the time that a stream may spend asking the database."""
+AT_MOST = 300.0
+"""Seconds of a stream: the browser opens another, and whoever may no longer look is not let in."""
+STREAMS = 200
+"""Streams at the same time."""
+
+
+class Streams:
+    """The open streams of a site."""
+
+    def __init__(self) -> None:
+        self._open = 0
+
+    def response(self, request: Request, look: Callable[[], Awaitable[str]]) -> StreamingResponse:
+        """An answer that goes on: what `look` shows, whenever that is something else."""
+        if self._open >= STREAMS:
+            raise Problem(503, "Too many pages are open", "Close some, or reload by hand.")
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._events(request, look), media_type="text/event-stream", headers=headers)
+
+    async def _events(self, request: Request, look: Callable[[], Awaitable[str]]) -> AsyncIterator[str]:
+        self._open += 1
+        try:
+            yield "retry: 3000\n\n"
+            shown: bytes | None = None
+            end = time.monotonic() + AT_MOST
+            while time.monotonic() < end and not await request.is_disconnected():
+                began = time.monotonic()
+                try:
+                    text = await look()
+                except Exception as error:
+                    yield event("trouble", problem_of(error).message)
+                else:
+                    mark = blake2b(text.encode("utf-8", "replace")).digest()
+                    yield event("look", text) if mark != shown else ": nothing new\n\n"
+                    shown = mark
+                await asyncio.sleep(max(EVERY, (time.monotonic() - began) / SHARE))
+        finally:
+            self._open -= 1
+
+
+def event(name: str, text: str) -> str:
+    """One event. A line end of any kind in the text is a line end of the stream, never the end of the event."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return f"event: {name}\n" + "".join(f"data: {line}\n" for line in lines) + "\n"

@@ -1,0 +1,117 @@
+"""Templates, and how values look in them. Everything is escaped; what is HTML already says so."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from holdfast._model.overview import COUNTED
+
+LONGEST = 20_000
+"""Characters of a value that are shown; the rest is in the JSON."""
+PHASES = {
+    "done": "good",
+    "advanced": "good",
+    "running": "running",
+    "due": "due",
+    "ready": "due",
+    "retrying": "warning",
+    "retried": "warning",
+    "snoozed": "warning",
+    "released": "warning",
+    "unroutable": "warning",
+    "paused": "warning",
+    "stopping": "warning",
+    "parked": "bad",
+    "failed": "bad",
+    "lost": "bad",
+    "waiting": "waiting",
+}
+"""The one tone of each state, phase, outcome and condition; all others are quiet."""
+
+
+def environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("holdfast.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        pretty=pretty, brief=brief, when=when, lasted=lasted, amount=amount, number=number, tone=tone, said=said
+    )
+    return made
+
+
+def address(root: str, path: str, query: Mapping[str, Any]) -> str:
+    """A link: the prefix, a path, and what is asked; without a double slash."""
+    given = [
+        (name, str(each))
+        for name, value in query.items()
+        for each in (value if isinstance(value, list | tuple) else [value])
+        if each not in (None, "")
+    ]
+    asked = f"?{urlencode(given, quote_via=quote)}" if given else ""
+    return f"{root.rstrip('/')}{quote(path, safe='/%')}{asked}"
+
+
+def pretty(value: Any, limit: int = LONGEST) -> str:
+    """JSON over several lines, whole numbers exact, cut where it becomes long."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return text if len(text) <= limit else f"{text[:limit]}\n… ({len(text) - limit:,} more characters)"
+
+
+def brief(value: Any, limit: int = 160) -> str:
+    """JSON in a line."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def when(at: datetime | None) -> Markup:
+    """A time; the page's script tells how far away it is."""
+    if at is None:
+        return Markup('<span class="none">-</span>')
+    told = at.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        escape(told.isoformat()), escape(f"{told:%Y-%m-%d %H:%M:%S} UTC")
+    )
+
+
+def lasted(span: timedelta | float | None) -> str:
+    """How long something took."""
+    if span is None:
+        return ""
+    seconds = max(0.0, span.total_seconds() if isinstance(span, timedelta) else span)
+    if seconds < 60:
+        return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def amount(count: int, limit: int = COUNTED) -> str:
+    """A bounded count: one more than the limit means more than that."""
+    return f"{count:,}" if count <= limit else f"{limit:,}+"
+
+
+def number(count: float) -> str:
+    return f"{count:,.0f}" if count >= 100 or count == int(count) else f"{count:,.1f}"
+
+
+def tone(word: str | None) -> str:
+    """The tone of a state, a phase or an outcome."""
+    return PHASES.get(word or "", "quiet")
+
+
+def said(error: Any, limit: int = 300) -> str:
+    """A stored error in a line."""
+    if not isinstance(error, Mapping):
+        return "" if error is None else brief(error, limit)
+    text = ": ".join(str(error[part]) for part in ("type", "message") if error.get(part)) or brief(error)
+    return " ".join(text.split())[:limit]

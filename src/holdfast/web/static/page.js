@@ -1,0 +1,179 @@
+// What the pages do by themselves: look again, tell times, draw charts, select rows, copy.
+// No script and no style is written into a page: the content security policy forbids both.
+(() => {
+  "use strict";
+  const PAUSED = "holdfast-paused";
+  let source = null;
+
+  // --- times
+
+  const UNITS = [["d", 86400], ["h", 3600], ["m", 60]];
+
+  function length(seconds) {
+    for (const [unit, size] of UNITS) if (seconds >= 2 * size) return Math.floor(seconds / size) + unit;
+    return Math.floor(seconds) + "s";
+  }
+
+  function tellTimes(within) {
+    const now = Date.now();
+    for (const each of within.querySelectorAll("time[datetime]")) {
+      const at = Date.parse(each.getAttribute("datetime"));
+      if (Number.isNaN(at)) continue;
+      const seconds = (at - now) / 1000;
+      const text = seconds >= 0 ? `in ${length(seconds)}` : `${length(-seconds)} ago`;
+      if (each.textContent !== text) each.textContent = text;
+      if (!each.title) each.title = new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+    }
+  }
+
+  // --- looking again
+
+  const main = () => document.getElementById("main");
+  const isPaused = () => sessionStorage.getItem(PAUSED) === "1";
+
+  function keep(old, next) {
+    if (old.nodeType !== 1) return true;
+    if (old.matches("[data-chart]")) {
+      if (next.dataset.chart !== old.dataset.chart) { old.dataset.chart = next.dataset.chart; draw(old); }
+      return false;
+    }
+    // What somebody types, selects or opens is theirs.
+    return !old.matches("input, textarea, select, [data-keep]");
+  }
+
+  function show(html) {
+    Idiomorph.morph(main(), html, {
+      morphStyle: "innerHTML",
+      ignoreActiveValue: true,
+      callbacks: {
+        beforeNodeMorphed: keep,
+        beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
+      },
+    });
+    htmx.process(main());
+    furnish();
+  }
+
+  function follow() {
+    if (source) { source.close(); source = null; }
+    const address = main() && main().dataset.live;
+    tellLive(address ? "connecting" : "");
+    if (!address || isPaused() || document.hidden) { tellLive(isPaused() ? "paused" : ""); return; }
+    source = new EventSource(address);
+    source.addEventListener("open", () => tellLive("live"));
+    source.addEventListener("look", (event) => { tellLive("live"); show(event.data); });
+    source.addEventListener("trouble", () => tellLive("trouble"));
+    source.addEventListener("error", () => tellLive("trouble"));
+  }
+
+  function tellLive(state) {
+    const button = document.querySelector("[data-live-toggle]");
+    if (!button) return;
+    const words = { live: "Live", connecting: "Live", paused: "Paused", trouble: "No answer", "": "Live" };
+    button.dataset.state = state;
+    button.setAttribute("aria-pressed", String(!isPaused()));
+    button.title = isPaused() ? "Look again by itself" : "Stop looking again";
+    button.querySelector("[data-live-word]").textContent = words[state];
+  }
+
+  // --- charts
+
+  const charts = new Map();
+
+  function colour(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
+  function draw(box) {
+    const told = JSON.parse(box.dataset.chart);
+    const old = charts.get(box);
+    if (old) { old.setData(told.data); return; }
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const value = (u, v) => v == null ? "–" : v.toLocaleString(undefined, { maximumFractionDigits: 2 }) + (told.unit || "");
+    const made = new uPlot({
+      width: Math.max(200, box.clientWidth), height: 150, padding: [10, 4, 0, 0],
+      cursor: { points: { size: 6 }, drag: { setScale: false } },
+      legend: { live: true },
+      scales: { y: { range: (u, low, high) => [0, Math.max(high || 0, told.least || 1) * 1.1] } },
+      axes: [{ ...axis, space: 70 }, { ...axis, size: 46, values: (u, all) => all.map((v) => v.toLocaleString() + (told.unit || "")) }],
+      series: [{ value: (u, v) => v == null ? "" : new Date(v * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) },
+        ...told.series.map((each) => ({ label: each.label, stroke: colour(each.colour), width: 1.5, value,
+          fill: each.fill ? colour(each.colour) + "22" : undefined, points: { show: false } }))],
+    }, told.data, box);
+    charts.set(box, made);
+  }
+
+  function drawAll() {
+    for (const [box, made] of charts) if (!box.isConnected) { made.destroy(); charts.delete(box); }
+    for (const box of document.querySelectorAll("[data-chart]")) draw(box);
+  }
+
+  function redraw() {
+    for (const made of charts.values()) made.destroy();
+    charts.clear();
+    drawAll();
+  }
+
+  // --- selecting, copying
+
+  function tellSelected() {
+    for (const form of document.querySelectorAll("form[data-selects]")) {
+      const chosen = form.querySelectorAll("input[name=id]:checked").length;
+      for (const each of form.querySelectorAll("[data-selected]")) each.textContent = chosen ? chosen.toLocaleString() : "";
+      for (const each of form.querySelectorAll("[data-needs-selected]")) each.disabled = !chosen;
+      const all = form.querySelector("[data-select-all]");
+      const boxes = form.querySelectorAll("input[name=id]");
+      if (all) { all.checked = chosen > 0 && chosen === boxes.length; all.indeterminate = chosen > 0 && chosen < boxes.length; }
+    }
+  }
+
+  async function copy(button) {
+    const text = button.dataset.copy;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {  // not on plain http
+      const box = document.createElement("textarea");
+      box.value = text;
+      document.body.append(box);
+      box.select();
+      document.execCommand("copy");
+      box.remove();
+    }
+    button.dataset.copied = "";
+    setTimeout(() => delete button.dataset.copied, 1200);
+  }
+
+  // --- all of it
+
+  function furnish() {
+    tellTimes(document);
+    drawAll();
+    tellSelected();
+  }
+
+  document.addEventListener("click", (event) => {
+    const toggle = event.target.closest("[data-live-toggle]");
+    if (toggle) {
+      sessionStorage.setItem(PAUSED, isPaused() ? "0" : "1");
+      follow();
+    }
+    const copying = event.target.closest("[data-copy]");
+    if (copying) copy(copying);
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-select-all]"))
+      for (const each of event.target.form.querySelectorAll("input[name=id]")) each.checked = event.target.checked;
+    tellSelected();
+  });
+  document.addEventListener("visibilitychange", follow);
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (event.detail.elt && event.detail.elt.id === "page") { furnish(); follow(); }
+  });
+  window.addEventListener("resize", () => { clearTimeout(redraw.later); redraw.later = setTimeout(redraw, 150); });
+  window.addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
+  window.addEventListener("pagehide", () => { if (source) source.close(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  setInterval(() => tellTimes(document), 1000);
+  furnish();
+  follow();
+})();
