@@ -134,9 +134,9 @@ def count(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 10_000)
     return filtered(queries, "count_tasks", filter, lambda rows: int(rows[0][0]), limit=limit + 1)
 
 
-def attempts(queries: Queries, id: UUID) -> Query[list[AttemptInfo]]:
-    """The attempts of one task, in order."""
-    query = queries.read("task_attempts", id=id)
+def attempts(queries: Queries, id: UUID, *, limit: int | None = None) -> Query[list[AttemptInfo]]:
+    """The attempts of one task, in order; with a limit, the last ones."""
+    query = queries.read("task_attempts", id=id, limit=limit)
     return Query(query.statement, query.parameters, lambda rows: [_attempt(row) for row in rows])
 
 
@@ -166,6 +166,13 @@ def explain(queries: Queries, id: UUID) -> Query[str]:
 def parked_groups(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50) -> Query[list[ParkedGroup]]:
     """The parked tasks that a filter lets through, grouped by kind, step and type of error; large groups first."""
     return filtered(queries, "parked_groups", filter, lambda rows: [ParkedGroup(*row) for row in rows], limit=limit)
+
+
+def group_filter(chosen: Filter, group: ParkedGroup) -> Filter:
+    """The filter that a group of parked tasks is described by."""
+    made = chosen if chosen.names("state") else chosen.with_term("state", "parked")
+    made = made.with_term("kind", group.kind).with_term("step", group.step)
+    return made.with_term("error", group.error_type) if group.error_type else made
 
 
 def queues(queries: Queries) -> Query[list[QueueInfo]]:

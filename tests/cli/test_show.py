@@ -9,7 +9,8 @@ import pytest
 
 from holdfast import Done, Later, Retry, Tasks
 from holdfast._model.reference import TaskInfo
-from holdfast.cli.way import Visit, way
+from holdfast._model.visits import Visit
+from holdfast.cli.way import way
 from holdfast.testing import Harness
 
 from .conftest import Cli

@@ -62,7 +62,7 @@ def plant_task(
     if state == "parked":
         told.setdefault("error", {"type": "FileNotFoundError", "message": "no such file", "traceback": "in run"})
     names = ["queue", "kind", "state", *told]
-    values = [queue, kind, state, *(json.dumps(v) if isinstance(v, dict | list) else v for v in told.values())]
+    values = [queue, kind, state, *(json.dumps(v) if n in ("args", "headers", "error") else v for n, v in told.items())]
     places = ", ".join(f"${i + 1}" for i in range(len(values)))
     text = (
         f"insert into holdfast.task (id, run_at, created_at, {', '.join(names)}) "

@@ -119,7 +119,7 @@ class Pool:
                 pool.connection(CALL_TIMEOUT) as connection,
                 connection.transaction(),
             ):
-                await run(connection, self._queries.read("only_look", within=within))
+                await run(connection, self._queries.only_look(within))
                 yield partial(run, connection)
 
     async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any], *, durable: bool) -> T | None:

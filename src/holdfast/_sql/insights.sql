@@ -60,10 +60,12 @@ UNION ALL
 SELECT a.id, a.state, NULL, false FROM holdfast.archive a WHERE a.id = ANY (:ids::uuid[])
 
 -- task_attempts --
--- The attempts of one task, in order.
-SELECT task_id, queue, kind, step, moves, attempt, worker_id, claimed_at, finished_at, outcome, error, args, report,
-       fraction, note
-FROM holdfast.attempts WHERE task_id = :id::uuid ORDER BY attempt
+-- The attempts of one task, in order: the last ones, if there is a limit.
+SELECT l.* FROM (
+    SELECT task_id, queue, kind, step, moves, attempt, worker_id, claimed_at, finished_at, outcome, error, args, report,
+           fraction, note
+    FROM holdfast.attempts WHERE task_id = :id::uuid ORDER BY attempt DESC LIMIT :limit::integer
+) AS l ORDER BY l.attempt
 
 -- failure_places --
 -- Attempts that parked their task, behind a place in the log, in order. The days ahead are empty, and left out.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._model.visits import visits
 from holdfast.cli.fitting import fitted_table, wrapped
 from holdfast.cli.options import Setup, common_options, pass_setup
 from holdfast.cli.output import (
@@ -19,7 +20,7 @@ from holdfast.cli.output import (
     print_json,
     value,
 )
-from holdfast.cli.way import visits, way
+from holdfast.cli.way import way
 
 if TYPE_CHECKING:
     from holdfast._model.reference import TaskInfo

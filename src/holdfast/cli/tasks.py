@@ -181,7 +181,7 @@ def parked(setup: Setup, /, words: Sequence[str], limit: int) -> None:
     click.echo(f"\nOne of them:  {command_line(setup, 'show', str(first.example))}")
     click.echo("When the cause is repaired, all of a group go on:")
     for group in shown[:3]:
-        click.echo(f"  {command_line(setup, 'retry', '--where', str(group_filter(chosen, group)))}")
+        click.echo(f"  {command_line(setup, 'retry', '--where', str(insights.group_filter(chosen, group)))}")
 
 
 def print_groups(groups: "Sequence[ParkedGroup]", indent: str = "") -> None:
@@ -197,13 +197,6 @@ def print_groups(groups: "Sequence[ParkedGroup]", indent: str = "") -> None:
         for group in groups
     ]
     fitted_table(("COUNT", "TASK", "ERROR", "NEWEST", "MESSAGE"), rows, spare=("NEWEST",), indent=indent)
-
-
-def group_filter(chosen: "Filter", group: "ParkedGroup") -> "Filter":
-    """The filter that a group of parked tasks is described by."""
-    made = chosen if chosen.names("state") else chosen.with_term("state", "parked")
-    made = made.with_term("kind", group.kind).with_term("step", group.step)
-    return made.with_term("error", group.error_type) if group.error_type else made
 
 
 # --- wait

@@ -32,8 +32,10 @@ NAMES = (
 )
 """Parts of names whose values are secrets."""
 
-_TEXTS = ("message", "traceback")
-"""Free text in errors, in which secrets may be told."""
+_DATA = ("args", "result", "headers", "report", "old", "new")
+"""What users' code and people have stored: here names are theirs, and any may be that of a secret."""
+_TEXTS = ("message", "traceback", "explain")
+"""Free text, in which secrets may be told."""
 
 
 class Hiding:
@@ -52,15 +54,22 @@ class Hiding:
             changed = {}
             for each in dataclasses.fields(found):
                 old = getattr(found, each.name)
-                new = self._error(old) if each.name == "error" else self.of(old)
+                new = self._field(each.name, old)
                 if new is not old:
                     changed[each.name] = new
             return dataclasses.replace(found, **changed) if changed else found
         if isinstance(found, Mapping):
-            return {name: self._value(str(name), value) for name, value in found.items()}
+            return {name: self.of(value) for name, value in found.items()}
         if isinstance(found, list | tuple):
             return [self.of(each) for each in found]
         return found
+
+    def _field(self, name: str, value: Any) -> Any:
+        if name in _DATA:
+            return self._data(value)
+        if name == "error":
+            return self._error(value)
+        return self.text(value) if name in _TEXTS and isinstance(value, str) else self.of(value)
 
     def text(self, text: str) -> str:
         """Free text without what stands behind such a name, and without the passwords of URLs."""
@@ -70,15 +79,20 @@ class Hiding:
         plain = _plain(name)
         return any(each in plain for each in self._names)
 
-    def _value(self, name: str, value: Any) -> Any:
-        if value is not None and self.is_secret(name) and not isinstance(value, bool):
+    def _data(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: self._named(str(name), each) for name, each in value.items()}
+        return [self._data(each) for each in value] if isinstance(value, list | tuple) else value
+
+    def _named(self, name: str, value: Any) -> Any:
+        if value is not None and not isinstance(value, bool) and self.is_secret(name):
             return HIDDEN
-        return self._error(value) if name == "error" else self.of(value)
+        return self._error(value) if name == "error" else self._data(value)
 
     def _error(self, error: Any) -> Any:
         if not isinstance(error, Mapping):
-            return self.text(error) if isinstance(error, str) else self.of(error)
-        found = self.of(error)
+            return self.text(error) if isinstance(error, str) else self._data(error)
+        found: dict[str, Any] = self._data(error)
         for name in _TEXTS:
             if isinstance(found.get(name), str):
                 found[name] = self.text(found[name])

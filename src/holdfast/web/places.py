@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -38,19 +38,20 @@ class Parameter:
     default: Any
 
     @cached_property
-    def base(self) -> Any:
-        """Its type without None."""
-        if get_origin(self.type) in (Union, UnionType):
-            return next(each for each in get_args(self.type) if each is not NoneType)
-        return self.type
+    def plain(self) -> Any:
+        """Its type without None, and without what is noted about it."""
+        found = self.type
+        while get_origin(found) in (Union, UnionType, Annotated):
+            found = next(each for each in get_args(found) if each is not NoneType)
+        return found
 
     @property
     def takes_many(self) -> bool:
-        return get_origin(self.base) is list
+        return get_origin(self.plain) is list
 
     @property
     def takes_object(self) -> bool:
-        return self.base is dict or get_origin(self.base) is dict
+        return self.plain is dict or get_origin(self.plain) is dict
 
     def of_text(self, texts: Sequence[str]) -> Any:
         """Its value from a query or a form."""
@@ -59,7 +60,7 @@ class Parameter:
                 return msgspec.convert([each for each in texts if each], self.type, strict=False)
             if self.takes_object:
                 return msgspec.convert(json.loads(texts[-1]), self.type)
-            return msgspec.convert(texts[-1], self.base, strict=False)
+            return msgspec.convert(texts[-1], self.type, strict=False)
         except (msgspec.ValidationError, ValueError, RecursionError) as error:
             raise Problem(400, "Not understood", f"{self.name}: {error}") from None
 
@@ -81,7 +82,7 @@ class Place:
 
     @cached_property
     def parameters(self) -> list[Parameter]:
-        hints = get_type_hints(self.function)
+        hints = get_type_hints(self.function, include_extras=True)
         return [
             Parameter(each.name, hints[each.name], each.default)
             for each in inspect.signature(self.function).parameters.values()

@@ -54,15 +54,15 @@ def problem_of(error: Exception) -> Problem:
         return error
     if isinstance(error, msgspec.ValidationError):
         return Problem(400, "Not understood", str(error))
+    if isinstance(error, TimeoutError) or getattr(error.__cause__, "sqlstate", None) == _TOO_LONG:
+        return Problem(
+            503, "This took too long", "The database did not answer in time. Narrow the filter, or try again."
+        )
     for known, status, title in _STATUS:
         if isinstance(error, known):
             return Problem(status, title, redact(str(error)))
     if isinstance(error, HoldfastError):
         return Problem(400, "Not possible", redact(str(error)))
-    if isinstance(error, TimeoutError) or (isinstance(error, DriverError) and error.sqlstate == _TOO_LONG):
-        return Problem(
-            503, "This took too long", "The database did not answer in time. Narrow the filter, or try again."
-        )
     if isinstance(error, DriverError) and error.sqlstate is not None:
         said = (error.diag.message_primary or "").removeprefix("holdfast: ")
         return Problem(409, "The database refused this", redact(said))

@@ -10,28 +10,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from holdfast._model.overview import COUNTED
+from holdfast.web import pictures
+from holdfast.web.tones import tone
 
 LONGEST = 20_000
 """Characters of a value that are shown; the rest is in the JSON."""
-PHASES = {
-    "done": "good",
-    "advanced": "good",
-    "running": "running",
-    "due": "due",
-    "ready": "due",
-    "retrying": "warning",
-    "retried": "warning",
-    "snoozed": "warning",
-    "released": "warning",
-    "unroutable": "warning",
-    "paused": "warning",
-    "stopping": "warning",
-    "parked": "bad",
-    "failed": "bad",
-    "lost": "bad",
-    "waiting": "waiting",
-}
-"""The one tone of each state, phase, outcome and condition; all others are quiet."""
 
 
 def environment() -> Environment:
@@ -45,6 +28,7 @@ def environment() -> Environment:
     made.filters.update(
         pretty=pretty, brief=brief, when=when, lasted=lasted, amount=amount, number=number, tone=tone, said=said
     )
+    made.filters.update(way_picture=pictures.way, bar=pictures.bar)
     return made
 
 
@@ -102,11 +86,6 @@ def amount(count: int, limit: int = COUNTED) -> str:
 
 def number(count: float) -> str:
     return f"{count:,.0f}" if count >= 100 or count == int(count) else f"{count:,.1f}"
-
-
-def tone(word: str | None) -> str:
-    """The tone of a state, a phase or an outcome."""
-    return PHASES.get(word or "", "quiet")
 
 
 def said(error: Any, limit: int = 300) -> str:

@@ -1,0 +1,38 @@
+"""What waits for a person: parked tasks, grouped by where and how they stopped."""
+
+from dataclasses import dataclass
+
+from holdfast import insights
+from holdfast._model.overview import ParkedGroup
+from holdfast.web.asking import Look, filter_in
+from holdfast.web.places import page
+
+MOST = 100
+"""Groups that are shown."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tasks that stopped alike, and the filter that they are found by."""
+
+    parked: ParkedGroup
+    filter: str
+
+
+@dataclass(frozen=True)
+class ParkedList:
+    """The groups, the largest first. `more`: there are others."""
+
+    filter: str
+    groups: list[Group]
+    count: int
+    more: bool
+
+
+@page("/parked", "Parked", "parked.html", menu=True)
+async def parked(look: Look, *, q: str = "") -> ParkedList:
+    """Parked tasks, grouped by kind, step and exception; the largest group first."""
+    chosen = filter_in(q)
+    found = await look(insights.parked_groups(look.queries, chosen, limit=MOST + 1))
+    groups = [Group(each, str(insights.group_filter(chosen, each))) for each in found[:MOST]]
+    return ParkedList(str(chosen), groups, sum(each.count for each in found), len(found) > MOST)

@@ -1,0 +1,78 @@
+"""Tasks that a filter lets through: the same language as on the command line, kept in the address."""
+
+from dataclasses import dataclass
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+
+from holdfast import insights
+from holdfast._model.filter import Filter
+from holdfast._model.overview import COUNTED
+from holdfast._model.reference import TaskInfo
+from holdfast.web.asking import Look, filter_in
+from holdfast.web.places import page
+
+PAGE = 50
+TABS = {
+    "All": (),
+    "Due": ("due",),
+    "Running": ("running",),
+    "Retrying": ("retrying",),
+    "Scheduled": ("scheduled",),
+    "Parked": ("parked",),
+    "Done": ("done",),
+    "Cancelled": ("cancelled", "expired", "discarded"),
+}
+"""What is most asked for: states, by a name for them."""
+
+
+@dataclass(frozen=True)
+class Tab:
+    """The same filter for other states."""
+
+    name: str
+    filter: str
+    is_chosen: bool
+
+
+@dataclass(frozen=True)
+class TaskList:
+    """Tasks, the newest first. `next`: the next page is `below` this one. `count` is exact up to a bound."""
+
+    filter: str
+    tasks: list[TaskInfo]
+    next: UUID | None
+    count: int
+    count_is_exact: bool
+    tabs: list[Tab]
+
+
+@page("/tasks", "Tasks", "tasks.html", menu=True)
+async def tasks(
+    look: Look,
+    *,
+    q: str = "",
+    below: UUID | None = None,
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = PAGE,
+) -> TaskList:
+    """Tasks that a filter lets through, the newest first, page by page."""
+    chosen = filter_in(q)
+    found = await look(insights.tasks(look.queries, chosen, limit=limit + 1, below=below))
+    shown, more = found[:limit], len(found) > limit
+    is_all = not more and below is None
+    counted = len(shown) if is_all else await look(insights.count(look.queries, chosen, limit=COUNTED))
+    following = shown[-1].id if more else None
+    return TaskList(str(chosen), shown, following, min(counted, COUNTED), counted <= COUNTED, tabs(chosen))
+
+
+def tabs(chosen: Filter) -> list[Tab]:
+    """The filter without what it says about states, and each tab's states in place of that."""
+    others = Filter(tuple(each for each in chosen.terms if each.field != "state"))
+    said = [each for each in chosen.terms if each.field == "state"]
+    is_plain = len(said) < 2 and not any(each.negated for each in said)
+    now = said[0].values if said else ()
+    return [
+        Tab(name, str(others.with_term("state", *states) if states else others), is_plain and now == states)
+        for name, states in TABS.items()
+    ]

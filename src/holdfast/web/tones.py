@@ -1,0 +1,26 @@
+"""The one tone of each state."""
+
+TONES = {
+    "done": "good",
+    "advanced": "good",
+    "running": "running",
+    "due": "due",
+    "ready": "due",
+    "retrying": "warning",
+    "retried": "warning",
+    "snoozed": "warning",
+    "released": "warning",
+    "unroutable": "warning",
+    "paused": "warning",
+    "stopping": "warning",
+    "parked": "bad",
+    "failed": "bad",
+    "lost": "bad",
+    "waiting": "waiting",
+}
+"""The one tone of each state, phase, outcome and condition; all others are quiet."""
+
+
+def tone(word: str | None) -> str:
+    """The tone of a state, a phase, an outcome or a condition; the stylesheet gives it a colour."""
+    return TONES.get(word or "", "quiet")

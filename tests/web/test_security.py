@@ -1,0 +1,342 @@
+"""What must never be possible, whoever asks (X5): each rule by itself, and all requests that could break it."""
+
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection
+from starlette.routing import Mount
+
+from holdfast import App
+from holdfast.errors import ConfigError, DatabaseUnreachable
+from holdfast.web import Token, User, dashboard
+from holdfast.web.auth import Tokens, parse_tokens
+from holdfast.web.hiding import HIDDEN, Hiding, restored
+from holdfast.web.problems import problem_of
+from holdfast.web.serving import Serving
+
+from .conftest import HERE, Browser, client, plant_task, rows
+
+ADA, BOB = "ada-" + "a" * 20, "bob-" + "b" * 20
+TOKENS = [Token("ada", "operator", ADA), Token("bob", "viewer", BOB)]
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def state_of(url: str, id: str) -> str:
+    return str(rows(url, "select state from holdfast.tasks where id = $1::uuid", id)[0][0])
+
+
+# --- who
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "tasks.example.com"])
+def test_X5_off_this_machine_it_does_not_start_without_a_login(host: str) -> None:
+    with pytest.raises(ConfigError, match="HOLDFAST_WEB_TOKENS"):
+        Serving(host)
+    Serving(host, auth=TOKENS)
+    Serving("127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers"),
+    [
+        ("10.0.0.9", {}),
+        ("127.0.0.1", {"x-forwarded-for": "10.0.0.9"}),
+        ("127.0.0.1", {"forwarded": "for=10.0.0.9"}),
+        ("127.0.0.1", {"host": "tasks.example.com"}),
+        ("127.0.0.1", {"host": "localhost.evil.com"}),
+        ("127.0.0.1", {"host": "127.0.0.1.evil.com:80"}),
+        ("127.0.0.1", {"host": ""}),
+    ],
+)
+async def test_X5_without_a_login_only_this_machine_is_answered(app: App, peer: str, headers: dict[str, str]) -> None:
+    async with client(dashboard(app, auth=None), peer=peer) as asking:
+        for path in ("/", "/api", "/live/", "/tasks"):
+            answer = await asking.get(path, headers=headers)
+            assert answer.status_code in (403, 421), (path, answer.status_code)
+            assert "default" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8420", "127.0.0.1:8420", "[::1]:8420"])
+async def test_X5_this_machine_has_three_names(browser: Browser, host: str) -> None:
+    await browser.page("/", headers={"host": host})
+
+
+async def test_X5_with_hosts_no_other_name_is_answered(app: App) -> None:
+    asgi = dashboard(app, auth=TOKENS, hosts=["tasks.example.com"])
+    async with client(asgi, headers=bearer(ADA)) as asking:
+        assert (await asking.get("/", headers={"host": "Tasks.Example.com"})).status_code == 200
+        assert (await asking.get("/", headers={"host": "evil.example.com"})).status_code == 421
+
+
+async def test_X5_tokens_open_and_nothing_else_does(app: App) -> None:
+    async with client(dashboard(app, auth=TOKENS), peer="10.0.0.9") as asking:
+        for headers in ({}, bearer("x" * 24), bearer(""), {"authorization": f"Basic {ADA}"}, bearer(ADA[:-1])):
+            for path in ("/", "/tasks", "/api", "/api/openapi.json", "/live/"):
+                answer = await asking.get(path, headers=headers)
+                assert answer.status_code == 401, (path, headers)
+                assert "Overview" not in answer.text
+        for token in (ADA, BOB):
+            assert (await asking.get("/api", headers=bearer(token))).status_code == 200
+
+
+async def test_X5_a_login_gives_a_cookie_that_holds_no_token(app: App) -> None:
+    async with client(dashboard(app, auth=TOKENS)) as asking:
+        assert 'name="token"' in (await asking.get("/tasks?q=state:parked")).text
+        wrong = await asking.post("/login", data={"token": "x" * 24}, headers=HERE)
+        assert wrong.status_code == 401 and "Nobody has this token" in wrong.text
+        answer = await asking.post("/login", data={"token": BOB, "to": "/tasks?q=state:parked"}, headers=HERE)
+        assert answer.status_code == 303 and answer.headers["location"] == "/tasks?q=state:parked"
+        cookie = answer.headers["set-cookie"]
+        assert BOB not in cookie and "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie
+        assert "bob" in (await asking.get("/")).text
+        await asking.post("/logout", headers=HERE)
+        assert (await asking.get("/")).status_code == 401
+
+
+def test_X5_a_cookie_cannot_be_made_changed_or_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Tokens(TOKENS)
+    good = gate.cookie(User("bob", "viewer"))
+    assert gate._of_cookie(good) == User("bob", "viewer")
+    name, until, proof = good.split(".")
+    ada = b"ada".hex()
+    for forged in (f"{ada}.{until}.{proof}", f"{name}.{int(until) + 1}.{proof}", f"{name}.{until}.", "", "..", "a.b.c"):
+        assert gate._of_cookie(forged) is None, forged
+    assert Tokens([Token("bob", "viewer", "c" * 24)])._of_cookie(good) is None
+    assert Tokens([Token("bob", "operator", BOB)])._of_cookie(good) is None
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + 8 * 86_400)
+    assert gate._of_cookie(good) is None
+
+
+@pytest.mark.parametrize(
+    "to", ["//evil.com", "https://evil.com", "/\\evil.com", "\\\\evil.com", "javascript:alert(1)", "/a\nb", ""]
+)
+@pytest.mark.parametrize("prefix", ["", "/a/b"])
+async def test_X5_a_login_leads_nowhere_else(app: App, to: str, prefix: str) -> None:
+    asgi: Any = dashboard(app, auth=TOKENS)
+    async with client(Starlette(routes=[Mount(prefix, asgi)]) if prefix else asgi) as asking:
+        answer = await asking.post(f"{prefix}/login", data={"token": ADA, "to": to}, headers=HERE)
+        assert answer.headers["location"] == f"{prefix}/"
+        assert f"Path={prefix or '/'};" in answer.headers["set-cookie"] + ";"
+
+
+def test_X5_tokens_are_long_and_named() -> None:
+    assert [each.name for each in parse_tokens(f"ada:operator:{ADA}, bob:viewer:{BOB}\n")] == ["ada", "bob"]
+    for wrong in ("ada", "ada:operator", "ada:operator:short", f"ada:admin:{ADA}", f":viewer:{ADA}"):
+        with pytest.raises(ConfigError):
+            parse_tokens(wrong)
+    with pytest.raises(ConfigError, match="same name"):
+        Tokens([TOKENS[0], TOKENS[0]])
+    with pytest.raises(ConfigError, match="no token"):
+        Tokens([])
+    assert ADA not in repr(TOKENS[0])
+
+
+async def test_X5_an_app_may_ask_its_own_login(app: App, holdfast_url: str) -> None:
+    id = plant_task(holdfast_url)
+
+    async def own(request: HTTPConnection) -> Any:
+        who = request.headers.get("x-who")
+        return {"grace": User("grace", "operator"), "eve": None, "max": "viewer"}.get(who or "")
+
+    async with client(dashboard(app, auth=own), peer="10.0.0.9") as asking:
+        assert (await asking.get("/", headers={"x-who": "eve"})).status_code == 403
+        assert (await asking.get("/")).status_code == 403
+        assert (await asking.get("/", headers={"x-who": "max"})).status_code == 200
+        path = f"/tasks/{id}/discard"
+        assert (await asking.post(path, headers={**HERE, "x-who": "max"})).status_code == 403
+        assert (await asking.post(path, headers={**HERE, "x-who": "grace"})).status_code == 303
+    assert rows(holdfast_url, "select action, by from holdfast.change where task_id = $1::uuid", id) == [
+        ("discard", "grace")
+    ]
+
+
+# --- what
+
+
+WRITES = ("/tasks/{id}/retry", "/tasks/{id}/cancel", "/tasks/{id}/discard", "/bulk")
+
+
+@pytest.mark.parametrize("role", ["viewer", "read-only"])
+async def test_X5_who_may_only_look_changes_nothing(app: App, holdfast_url: str, role: str) -> None:
+    id = plant_task(holdfast_url)
+    asgi = dashboard(app, auth=TOKENS, read_only=role == "read-only")
+    async with client(asgi, headers={**bearer(BOB if role == "viewer" else ADA), **HERE}) as asking:
+        for path in WRITES:
+            for prefix in ("", "/api"):
+                answer = await asking.post(prefix + path.format(id=id), json={"verb": "retry", "q": "state:parked"})
+                assert answer.status_code == 403, (prefix + path, answer.text)
+        page = (await asking.get(f"/tasks/{id}")).text
+        assert "/retry" not in page and "/bulk" not in page
+    assert state_of(holdfast_url, id) == "parked"
+    assert rows(holdfast_url, "select 1 from holdfast.change") == []
+
+
+async def test_X5_a_look_cannot_write_and_does_not_take_long(app: App) -> None:
+    from datetime import timedelta
+
+    from holdfast._db.connection import DriverError
+    from holdfast._sql.query import Query, statement
+
+    def query(text: str) -> Query[Any]:
+        return Query(statement("x", text, "holdfast"), (), list)
+
+    with pytest.raises(DriverError, match="read-only transaction"):
+        async with app._pool.looking(timedelta(seconds=5)) as run:
+            await run(query("delete from holdfast.task"))
+    with pytest.raises(DatabaseUnreachable, match="statement timeout") as late:
+        async with app._pool.looking(timedelta(milliseconds=50)) as run:
+            await run(query("select pg_sleep(60)"))
+    assert problem_of(late.value).title == "This took too long"
+    await app._run(query("update holdfast.task set priority = 0"))  # the connection is as it was
+
+
+SITES: list[tuple[dict[str, str], bool]] = [
+    ({"sec-fetch-site": "same-origin"}, True),
+    ({"sec-fetch-site": "none"}, True),
+    ({"sec-fetch-site": "cross-site"}, False),
+    ({"sec-fetch-site": "same-site"}, False),
+    ({"sec-fetch-site": "cross-site", "origin": "http://localhost"}, False),
+    ({"sec-fetch-site": ""}, False),
+    ({"origin": "http://localhost"}, True),
+    ({"origin": "https://localhost"}, True),
+    ({"origin": "http://localhost:1"}, False),
+    ({"origin": "http://evil.com"}, False),
+    ({"origin": "http://localhost.evil.com"}, False),
+    ({"origin": "http://evil.com?localhost"}, False),
+    ({"origin": "null"}, False),
+    ({"origin": ""}, False),
+    ({}, True),
+    ({"cookie": "holdfast_session=x"}, False),
+]
+
+
+@pytest.mark.parametrize(("headers", "is_let_in"), SITES)
+@pytest.mark.parametrize("prefix", ["", "/api"])
+async def test_X5_no_other_site_can_act(
+    app: App, holdfast_url: str, headers: dict[str, str], is_let_in: bool, prefix: str
+) -> None:
+    id = plant_task(holdfast_url)
+    async with client(dashboard(app, auth=None)) as asking:
+        answer = await asking.post(f"{prefix}/tasks/{id}/discard", headers=headers)
+        assert answer.status_code == ((200 if prefix else 303) if is_let_in else 403), answer.text
+    assert state_of(holdfast_url, id) == ("discarded" if is_let_in else "parked")
+
+
+async def test_X5_nothing_is_changed_by_looking(browser: Browser, holdfast_url: str) -> None:
+    id = plant_task(holdfast_url)
+    for path in WRITES:
+        for method in ("GET", "HEAD", "PUT", "DELETE", "PATCH"):
+            answer = await browser.client.request(method, path.format(id=id), headers=HERE)
+            assert answer.status_code in (200, 404, 405), (method, path)
+    assert state_of(holdfast_url, id) == "parked"
+
+
+async def test_X5_every_answer_has_a_strict_policy(browser: Browser, holdfast_url: str) -> None:
+    id = plant_task(holdfast_url)
+    for path in (
+        "/",
+        "/tasks",
+        f"/tasks/{id}",
+        "/parked",
+        "/bulk",
+        "/nowhere",
+        "/api",
+        "/static/page.js",
+        "/tasks?q=x",
+    ):
+        answer = await browser.client.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert "unsafe" not in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+        if "html" in answer.headers["content-type"]:
+            assert " style=" not in answer.text and "<style" not in answer.text
+            assert "javascript:" not in answer.text and " onclick" not in answer.text
+            assert all(part.startswith(" src=") for part in answer.text.split("<script")[1:])
+
+
+async def test_X5_what_is_sent_is_bounded(browser: Browser, holdfast_url: str) -> None:
+    id = plant_task(holdfast_url)
+    answer = await browser.client.post(f"/tasks/{id}/retry", content=b"x" * 1_100_000, headers=HERE)
+    assert answer.status_code == 413
+    assert (await browser.client.get("/tasks", params={"limit": "100000"})).status_code == 400
+    assert (await browser.client.get("/tasks", params={"q": "x" * 20_000})).status_code == 400
+    assert (await browser.client.get("/tasks", params={"below": "nonsense"})).status_code == 400
+    assert (await browser.client.post(f"/api/tasks/{id}/retry", content=b"{", headers=HERE)).status_code == 400
+    answer = await browser.client.post(f"/api/tasks/{id}/retry", json={"nonsense": 1}, headers=HERE)
+    assert answer.status_code == 400 and "there is no 'nonsense' here" in answer.text
+
+
+# --- secrets
+
+
+SECRET = "sesame-open-7"
+SECRETS = {
+    "password": SECRET,
+    "API-Key": SECRET,
+    "apiKey": SECRET,
+    "x_auth_token": [SECRET],
+    "nested": {"client_secret": {"a": SECRET}},
+    "list": [{"Authorization": f"Bearer {SECRET}"}],
+}
+
+
+async def test_X5_secrets_are_shown_nowhere(browser: Browser, holdfast_url: str) -> None:
+    trouble = {
+        "type": "ValueError",
+        "message": f"password={SECRET} is wrong",
+        "traceback": f"token: '{SECRET}' postgresql://ada:{SECRET}@db/x",
+        "causes": [{"type": "E", "message": f'"api_key": "{SECRET}"', "traceback": f"Authorization: Bearer {SECRET}"}],
+        "password": SECRET,
+    }
+    id = plant_task(holdfast_url, args=SECRETS, error=trouble, headers={"authorization": SECRET, "trace": "kept-trace"})
+    rows(
+        holdfast_url,
+        """insert into holdfast.change (task_id, action, by, old, new)
+           values ($1::uuid, 'retry', 'me', $2::jsonb, $3::jsonb)""",
+        id,
+        json.dumps({"args": SECRETS, "error": trouble}),
+        json.dumps({"args": SECRETS}),
+    )
+    for path in ("/", "/tasks", f"/tasks/{id}", "/parked", "/bulk/new?verb=retry&q=state:parked"):
+        for prefix in ("", "/api"):
+            answer = await browser.client.get((prefix + path).rstrip("/") or "/")
+            assert answer.status_code == 200, answer.text
+            assert SECRET not in answer.text, prefix + path
+    page = await browser.page(f"/tasks/{id}")
+    assert HIDDEN in page and "kept-trace" in page and "is wrong" in page
+
+
+def test_X5_names_of_the_app_are_no_secrets() -> None:
+    from holdfast.web.bulk import RunInfo
+
+    found = Hiding().of({"queue_tokens": [1], "steps": {"SendToken": ["end"]}})
+    assert found == {"queue_tokens": [1], "steps": {"SendToken": ["end"]}}
+    assert RunInfo.__dataclass_fields__.keys().isdisjoint({"args", "result"})
+    assert Hiding(["ssn"])._data({"ssn": 1, "password": 2}) == {"ssn": HIDDEN, "password": 2}
+
+
+def test_X5_what_was_hidden_is_put_back() -> None:
+    before = {"a": 1, "password": "p", "list": [{"token": "t"}, 2]}
+    shown = Hiding()._data(before)
+    assert restored(shown, before) == before
+    assert restored({**shown, "a": 2}, before) == {**before, "a": 2}
+    with pytest.raises(KeyError):
+        restored({"other": HIDDEN}, before)
+
+
+async def test_X5_a_program_asks_with_its_token(app: App, holdfast_url: str) -> None:
+    """A program without a browser's headers, with a token."""
+    id = plant_task(holdfast_url)
+    async with client(dashboard(app, auth=TOKENS), peer="10.0.0.9") as asking:
+        answer: httpx.Response = await asking.post(f"/api/tasks/{id}/retry", json={"why": "x"}, headers=bearer(ADA))
+    assert answer.json() == {"id": id, "state": "ready"}
+    assert rows(holdfast_url, "select by, why from holdfast.change") == [("ada", "x")]

@@ -1,0 +1,116 @@
+"""Every text that others can write, in every page: nothing of it becomes HTML."""
+
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from holdfast._db.connection import connect_sync
+
+from .conftest import Browser, plant_task, rows
+
+EVIL = [
+    "<img src=x onerror=alert(1)>",
+    "</title></pre></textarea><script>alert(1)</script>",
+    '" onmouseover="alert(1)" x=\'',
+    "' autofocus onfocus='alert(1)",
+    "javascript:alert(1)",
+    "{{ 7*7 }}${7*7}<%= 7*7 %>",
+    "\u202e]]><svg/onload=alert(1)>\u2028\r\nevent: x\r\n\r\n",
+]
+ALL = " ".join(EVIL)
+ALLOWED = """
+    a b body button circle code dd del details div dl dt figure form g h1 h2 head header html img input ins label li
+    link main meta nav ol option p path pre progress rect script section select small span summary svg table tbody td
+    text textarea th thead time title tr ul
+"""
+
+
+class Page(HTMLParser):
+    """Collects what a browser would execute, load or follow."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.wrong: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ALLOWED.split():
+            self.wrong.append(tag)
+        for name, value in attrs:
+            if name.startswith("on") or name in ("style", "srcdoc"):
+                self.wrong.append(f"{tag} {name}")
+            if name in ("src", "href", "action", "formaction") and not (value or "").startswith(("/", "#")):
+                self.wrong.append(f"{tag} {name}={value}")
+        if tag == "script" and not dict(attrs).get("src", "").startswith("/static/"):  # type: ignore[union-attr]
+            self.wrong.append("script")
+        if tag == "img" and not dict(attrs).get("src", "").startswith("/static/"):  # type: ignore[union-attr]
+            self.wrong.append("img")
+
+
+def plant(url: str) -> list[str]:
+    """Evil text in every column that takes any text."""
+    error = {
+        "type": ALL,
+        "message": ALL,
+        "traceback": ALL,
+        "causes": [{"type": ALL, "message": ALL, "traceback": ALL}, ALL, 7],
+        ALL: ALL,
+    }
+    common: dict[str, Any] = {"args": {ALL: [ALL]}, "headers": {ALL: ALL}, "error": error, "key": EVIL[0]}
+    ids = [plant_task(url, **common), plant_task(url, **common | {"key": None, "error": ALL})]
+    with connect_sync(url) as connection:
+        connection.execute(
+            b"""insert into holdfast.change (task_id, action, by, why, old, new)
+                values ($1::uuid, $2, $2, $2, $3::jsonb, $3::jsonb)""",
+            (ids[0], ALL, json.dumps({"args": {ALL: ALL}, ALL: ALL})),
+        )
+        [worker] = connection.execute(
+            b"""insert into holdfast.worker (id, name, host, pid, version, queues, steps, slots, stuck)
+                values (holdfast.new_id(), $1, $1, 1, $1, array['default'], array[$1], 1, 3) returning id""",
+            (ALL,),
+        ).fetchone() or [None]
+        connection.execute(
+            b"""insert into holdfast.attempt (task_id, queue, kind, step, moves, attempt, worker_id, claimed_at,
+                   finished_at, outcome, args, error, report)
+                values ($1::uuid, 'default', 'greeter', 'ReadName', 0, 1, $2, holdfast.now(), holdfast.now(), 'failed',
+                        $3::jsonb, $4::jsonb, $3::jsonb)""",
+            (ids[0], worker, json.dumps({ALL: ALL}), json.dumps(error)),
+        )
+        connection.execute(
+            b"insert into holdfast.kind (name, queue, priority, graph) values ('greeter', 'default', 0, $1::jsonb)",
+            (json.dumps({ALL: [ALL, "end"], "ReadName": [ALL, 7], "x": ALL}),),
+        )
+        connection.execute(
+            b"insert into holdfast.queue (name, paused_at, paused_by) values ('default', holdfast.now(), $1)", (ALL,)
+        )
+    return ids
+
+
+async def test_X5_no_text_becomes_html(browser: Browser, holdfast_url: str) -> None:
+    first, second = plant(holdfast_url)
+    pages = ["/", "/tasks", f"/tasks/{first}", f"/tasks/{second}", "/parked", "/bulk/new?verb=retry&q=state:parked"]
+    for path in pages:
+        text = await browser.page(path)
+        assert Page(text).wrong == [], path
+        assert "alert(1)" in text, path
+
+
+@pytest.mark.parametrize("evil", EVIL)
+async def test_X5_no_address_becomes_html(browser: Browser, evil: str) -> None:
+    for path in ("/tasks", "/parked", "/bulk/new"):
+        for name in ("q", "verb", "below", "limit", "id", "other"):
+            answer = await browser.client.get(path, params={name: evil})
+            assert Page(answer.text).wrong == [], (path, name)
+    for path in (f"/{evil}", f"/tasks/{evil}", f"/bulk/{evil}"):
+        answer = await browser.client.get(path.replace("\r", "").replace("\n", ""))
+        assert Page(answer.text).wrong == [], path
+
+
+async def test_X5_a_reason_is_only_text(browser: Browser, holdfast_url: str) -> None:
+    id = plant_task(holdfast_url)
+    answer = await browser.post("/bulk", {"verb": "retry", "q": f"id:{id}", "why": ALL})
+    for path in (answer.headers["location"], "/bulk", f"/tasks/{id}"):
+        assert Page(await browser.page(path)).wrong == []
+    assert rows(holdfast_url, "select count(*) from holdfast.change") in ([(0,)], [(1,)])
