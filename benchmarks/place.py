@@ -201,11 +201,11 @@ def _times(pid: int) -> tuple[float, float, float, float]:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
+    try:
+        for file in Path(f"/proc/{pid}/task").glob("*/children"):
             found += [int(child) for child in file.read_text().split()]
-        except OSError:
-            continue
+    except OSError:
+        pass  # it has just ended
     return found + [grandchild for child in found for grandchild in _children(child)]
 
 
