@@ -3,8 +3,6 @@
 import asyncio
 import importlib
 import logging
-import os
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
@@ -20,6 +18,7 @@ from holdfast._db.callers import can_copy, run_on
 from holdfast._db.config import Database, check_schema, resolve, setting, worker_options
 from holdfast._db.connection import as_uuid
 from holdfast._db.feed import Feed
+from holdfast._db.per_loop import PerLoop
 from holdfast._db.pool import Pool
 from holdfast._db.watch import Watch
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
@@ -79,10 +78,8 @@ class App(Operations, Tasks):
         self._modules = tuple(modules)
         self._loaded = False
         self._database: Database | None = None
-        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
-        self._watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Watch[TaskInfo]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._pools = PerLoop(self._make_pool)
+        self._watches = PerLoop(self._make_watch)
         self._sync: SyncApp | None = None
         self._schema = None if schema is None else check_schema(schema)
         self._durable = None if durable is None else bool(setting("durable", durable).value)
@@ -127,7 +124,7 @@ class App(Operations, Tasks):
     def _elsewhere(self, url: str) -> Iterator[None]:
         """Uses another database for a while, with connections of its own: for tests."""
         kept = self._url, self._database, self._pools, self._watches, self._sync
-        self._pools, self._watches = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+        self._pools, self._watches = PerLoop(self._make_pool), PerLoop(self._make_watch)
         self._url, self._database, self._sync = url, Database(url, "this test"), None
         try:
             yield
@@ -321,14 +318,9 @@ class App(Operations, Tasks):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections of this event loop."""
-        loop = asyncio.get_running_loop()
-        watch = self._watches.pop(loop, None)
-        if watch is not None:
-            await watch.close()
-        pool = self._pools.pop(loop, None)
-        if pool is not None:
-            await pool.close()
+        """Closes the connections of this event loop. Those of a loop that has ended are closed at the next use."""
+        await self._watches.close()
+        await self._pools.close()
 
     # --- inside
 
@@ -338,20 +330,18 @@ class App(Operations, Tasks):
 
     @property
     def _pool(self) -> Pool:
-        loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop)
-        if pool is None or pool.pid != os.getpid():
-            pool = self._pools[loop] = Pool(self.database.url, self._queries)
-        return pool
+        return self._pools.here()
 
     @property
     def _watch(self) -> Watch[TaskInfo]:
-        loop = asyncio.get_running_loop()
-        watch = self._watches.get(loop)
-        if watch is None or watch.pid != os.getpid():
-            look = partial(insights.ended, self._queries)
-            watch = self._watches[loop] = Watch(self.database.listen_url, self._queries, self._run, look)
-        return watch
+        return self._watches.here()
+
+    def _make_pool(self) -> Pool:
+        self._watches.abandon_ended()
+        return Pool(self.database.url, self._queries)
+
+    def _make_watch(self) -> Watch[TaskInfo]:
+        return Watch(self.database.listen_url, self._queries, self._run, partial(insights.ended, self._queries))
 
     async def _run(self, query: Query[T]) -> T:
         return await self._pool.run(query)

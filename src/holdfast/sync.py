@@ -19,7 +19,7 @@ from holdfast._db.background import Background
 from holdfast._db.callers import can_copy, run_on_sync
 from holdfast._db.config import Database
 from holdfast._db.connection import as_uuid
-from holdfast._db.pool import SyncPool
+from holdfast._db.sync_pool import SyncPool
 from holdfast._db.watch import Watch
 from holdfast._model.call import Call, Entry, StepValue, reference
 from holdfast._model.duration import Duration, seconds

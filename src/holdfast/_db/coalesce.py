@@ -44,10 +44,14 @@ class _Wanted:
 class Coalescer:
     """Writes the tasks of one event loop, on a connection that it keeps."""
 
+    _of: AsyncConnectionPool[Any]
+    """Where the connection came from."""
+
     def __init__(self, queries: Queries, pool: Callable[[], Awaitable[AsyncConnectionPool[Any]]]) -> None:
         self._queries = queries
         self._pool = pool
         self._wire: Wire | None = None
+        self._closed = False
         self._opening = asyncio.Lock()
         self._waiting: list[_Wanted] = []
         self._idle = asyncio.Event()
@@ -68,20 +72,30 @@ class Coalescer:
 
     async def close(self) -> None:
         """Waits for what is on its way and gives the connection back."""
-        while not self._idle.is_set():
-            await self._idle.wait()
-        await self._drop()
+        self._closed = True
+        async with self._opening:
+            try:
+                while not self._idle.is_set():
+                    await self._idle.wait()
+            except BaseException:
+                if self._wire is not None:
+                    self._wire.close()
+                raise
+            finally:
+                await self._drop()
 
     async def _open(self) -> None:
         async with self._opening:
             if self._wire is not None and not self._wire.broken:
                 return
             await self._drop()
-            pool = await self._pool()
+            pool = self._of = await self._pool()
             wire = self._wire = Wire(await pool.getconn(CALL_TIMEOUT))
             try:
                 async with asyncio.timeout(CALL_TIMEOUT):
                     await wire.prepare(self._queries.for_enqueue)
+                if self._closed:
+                    raise OperationalError("the app was closed meanwhile")
             except BaseException as error:
                 if not isinstance(error, DriverError):
                     wire.close()  # the server may never answer, and whoever went away must not wait for it
@@ -101,7 +115,7 @@ class Coalescer:
             wire.close()  # as it is, nobody else could use the connection
             raise
         finally:
-            await (await self._pool()).putconn(wire.connection)
+            await self._of.putconn(wire.connection)
 
     def _flush(self) -> None:
         batch = self._next_batch()

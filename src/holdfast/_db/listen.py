@@ -7,6 +7,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
+
+from psycopg import AsyncConnection
 
 from holdfast._db.connection import connect
 from holdfast._db.pooler import meet
@@ -36,6 +39,7 @@ class Listener:
         self._url = url
         self._channel = channel
         self._heard = heard
+        self._connection: AsyncConnection[Any] | None = None
         self.listening = asyncio.Event()
 
     async def run(self) -> None:
@@ -65,8 +69,13 @@ class Listener:
                 self.listening.clear()
             await asyncio.sleep(pause_after(failures, longest=30.0))
 
+    def abandon(self) -> None:
+        """Closes the connection when the loop has ended, and `run` cannot."""
+        if self._connection is not None:
+            self._connection.pgconn.finish()
+
     async def _listen(self) -> None:
-        connection = await connect(self._url, "holdfast listen")
+        connection = self._connection = await connect(self._url, "holdfast listen")
         try:
             async with asyncio.timeout(PING_WITHIN):
                 if await meet(connection):

@@ -2,23 +2,25 @@
 
 import asyncio
 import os
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-from psycopg import AsyncConnection, AsyncRawCursor, Connection, IsolationLevel, RawCursor, Rollback
+from psycopg import AsyncConnection, AsyncRawCursor, IsolationLevel, OperationalError, Rollback
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from psycopg_pool import AsyncConnectionPool
 
+from holdfast._db.cancellable import CancellableConnection, cancellable
 from holdfast._db.coalesce import Alone, Coalescer
-from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, connect_sync, conninfo, run, run_sync
-from holdfast._db.durability import learn, learn_sync, to_say
-from holdfast._db.pooler import meet, meet_sync
+from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, run
+from holdfast._db.durability import learn, to_say
+from holdfast._db.pooler import meet
 from holdfast._db.trouble import explained, explaining, tell_no_hint
-from holdfast._sql.plans import Plan, drive, drive_sync
+from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.records import NewTask
@@ -33,27 +35,6 @@ LARGE = 8 * 1024
 last of a larger one still unsent, for ever."""
 
 
-@contextmanager
-def _cancellable() -> Iterator[None]:
-    """What the pool's workers do here can be cancelled: they take no notice of that, and a loop would never end."""
-    try:
-        yield
-    except asyncio.CancelledError:
-        # Once more, when the worker has passed over the first and waits for its next task.
-        if (worker := asyncio.current_task()) is not None:
-            asyncio.get_running_loop().call_soon(worker.cancel)
-        raise
-
-
-class _Connection(AsyncConnection[Any]):
-    """A connection whose opening can be cancelled."""
-
-    @classmethod
-    async def connect(cls, *args: Any, **options: Any) -> Self:
-        with _cancellable():
-            return await super().connect(*args, **options)
-
-
 class Pool:
     """Connections of one event loop."""
 
@@ -64,6 +45,8 @@ class Pool:
         self._schema = queries.schema
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self._opening = asyncio.Lock()
+        self._closed = False
+        self._connections: weakref.WeakSet[AsyncConnection[Any]] = weakref.WeakSet()
         self._coalescer = Coalescer(queries, self._open)
 
     async def enqueue(self, task: NewTask, *, durable: bool) -> bool:
@@ -142,33 +125,60 @@ class Pool:
             return answer
 
     async def close(self) -> None:
-        if self._pool is not None:
+        """Closes it for good, once what is on its way is answered."""
+        self._closed = True
+        try:
+            async with self._opening:
+                pass  # whoever was opening it has noticed
             await self._coalescer.close()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
         pool, self._pool = self._pool, None
-        if pool is not None:
+        if pool is None:
+            return
+        try:
             await pool.close()
+        except BaseException:
+            # Given up in the middle of it, the driver forgets connections without closing them.
+            for connection in self._connections:
+                if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                    connection.pgconn.finish()
+            raise
+
+    def abandon(self) -> None:
+        """Closes the connections as they are: nothing can be awaited on their loop any more."""
+        for connection in self._connections:
+            connection.pgconn.finish()
 
     async def _open(self) -> AsyncConnectionPool[AsyncConnection[Any]]:
         async with self._opening:
-            if self._pool is None:
+            if self._pool is None and not self._closed:
                 # The pool would try in the background and tell nobody why: the first connection is made here.
                 await (await connect(self._url)).close()
                 pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
                     conninfo(self._url, "holdfast"),
-                    connection_class=_Connection,
+                    connection_class=CancellableConnection,
                     min_size=1,
                     max_size=SIZE + 1,  # one is kept for enqueues
                     open=False,
                     configure=self._configure,
                     kwargs={"autocommit": True, "cursor_factory": AsyncRawCursor, "row_factory": tuple_row},
                 )
-                await pool.open()
-                self._pool = pool
+                try:
+                    await pool.open()
+                finally:
+                    self._pool = pool  # whatever becomes of us, it is closed with everything else
+            if self._closed or self._pool is None:
+                await self._close()
+                raise OperationalError("the app was closed meanwhile")
             return self._pool
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
+        self._connections.add(connection)
         _adapt(connection)
-        with _cancellable():
+        with cancellable():
             # Whatever the role's default is: what follows a plan must see what was committed meanwhile.
             await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
             await meet(connection)
@@ -240,94 +250,3 @@ async def _hint(connection: AsyncConnection[Any], query: Query[Any]) -> None:
     except (DriverError, TimeoutError) as error:
         await connection.close()
         tell_no_hint(error)
-
-
-def _hint_sync(connection: Connection[Any], query: Query[Any]) -> None:
-    try:
-        run_sync(connection, query)
-    except DriverError as error:
-        connection.close()
-        tell_no_hint(error)
-
-
-class SyncPool:
-    """Connections for blocking callers; shared by all threads."""
-
-    def __init__(self, url: str, queries: Queries) -> None:
-        self.pid = os.getpid()  # a forked child needs a pool of its own
-        self._url = url
-        self._queries = queries
-        self._schema = queries.schema
-        self._pool: ConnectionPool[Connection[Any]] | None = None
-        self._opening = threading.Lock()
-
-    def run(self, query: Query[T], then: Query[Any] | None = None, *, durable: bool | None = None) -> T:
-        """Runs a query, and after its commit another one."""
-        with explaining(self._schema):
-            pool = self._pool or self._open()
-            with pool.connection(CALL_TIMEOUT) as connection:
-                first = to_say(connection, self._queries, durable)
-                with connection.transaction() if first else nullcontext():
-                    for said in first:
-                        run_sync(connection, said)
-                    answer = run_sync(connection, query)
-                if then is not None:
-                    _hint_sync(connection, then)
-                return answer
-
-    def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]], *, durable: bool) -> T:
-        """As `Pool.together`, blocking."""
-        with explaining(self._schema):
-            pool = self._pool or self._open()
-            with pool.connection(CALL_TIMEOUT) as connection:
-                with connection.transaction():
-                    for query in to_say(connection, self._queries, durable):
-                        run_sync(connection, query)
-                    answer = drive_sync(plan, partial(run_sync, connection))
-                for query in then(answer):
-                    _hint_sync(connection, query)
-                return answer
-
-    def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
-
-    def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any], *, durable: bool) -> T | None:
-        """As `Pool.again`, blocking."""
-        with explaining(self._schema):
-            pool = self._pool or self._open()
-            pool.check()
-            answer: T | None = None
-            with pool.connection(CALL_TIMEOUT) as connection:
-                with connection.transaction() as transaction:
-                    for query in to_say(connection, self._queries, durable):
-                        run_sync(connection, query)
-                    answer = drive_sync(plan, partial(run_sync, connection))
-                    if run_sync(connection, ended):
-                        answer = None
-                        raise Rollback(transaction)
-                _hint_sync(connection, then)
-            return answer
-
-    def _open(self) -> ConnectionPool[Connection[Any]]:
-        with self._opening:
-            if self._pool is None:
-                connect_sync(self._url).close()
-                pool: ConnectionPool[Connection[Any]] = ConnectionPool(
-                    conninfo(self._url, "holdfast"),
-                    min_size=1,
-                    max_size=SIZE,
-                    open=False,
-                    configure=self._configure,
-                    kwargs={"autocommit": True, "cursor_factory": RawCursor, "row_factory": tuple_row},
-                )
-                pool.open()
-                self._pool = pool
-            return self._pool
-
-    def _configure(self, connection: Connection[Any]) -> None:
-        _adapt(connection)
-        connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-        meet_sync(connection)
-        learn_sync(connection, self._queries)

@@ -104,6 +104,11 @@ class Watch(Generic[T]):
             watching.cancel()
             await asyncio.wait([watching])
 
+    def abandon(self) -> None:
+        """Closes the listening connection of a loop that has ended."""
+        if self._listener is not None:
+            self._listener.abandon()
+
     # --- inside
 
     async def _watch(self) -> None:

@@ -99,10 +99,12 @@ def _empty(made: Harness) -> None:
 
 
 def _close(made: Harness) -> None:
-    """Closes what the test left open; on a loop that runs or has ended, nobody can."""
+    """Closes what the test left open; on a loop that runs, nobody else can."""
     app = made.app
     app.sync.close()
-    for loop in {*app._pools, *app._watches}:
+    for loop in {*app._pools.loops, *app._watches.loops}:
         if not (loop.is_running() or loop.is_closed()):
             loop.run_until_complete(app.close())
+    app._watches.abandon_ended()
+    app._pools.abandon_ended()
     made._session.close()

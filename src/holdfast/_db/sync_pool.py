@@ -1,0 +1,116 @@
+"""Connections for blocking callers, shared by all threads."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, TypeVar
+
+from psycopg import Connection, IsolationLevel, RawCursor, Rollback
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool
+
+from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect_sync, conninfo, run_sync
+from holdfast._db.durability import learn_sync, to_say
+from holdfast._db.limited import LimitedConnection
+from holdfast._db.pool import SIZE
+from holdfast._db.pooler import meet_sync
+from holdfast._db.trouble import explaining, tell_no_hint
+from holdfast._sql.plans import Plan, drive_sync
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+
+T = TypeVar("T")
+
+
+class SyncPool:
+    """Connections for blocking callers; shared by all threads."""
+
+    def __init__(self, url: str, queries: Queries) -> None:
+        self.pid = os.getpid()  # a forked child needs a pool of its own
+        self._url = url
+        self._queries = queries
+        self._schema = queries.schema
+        self._pool: ConnectionPool[Connection[Any]] | None = None
+        self._opening = threading.Lock()
+
+    def run(self, query: Query[T], then: Query[Any] | None = None, *, durable: bool | None = None) -> T:
+        """Runs a query, and after its commit another one."""
+        with explaining(self._schema):
+            pool = self._pool or self._open()
+            with pool.connection(CALL_TIMEOUT) as connection:
+                first = to_say(connection, self._queries, durable)
+                with connection.transaction() if first else nullcontext():
+                    for said in first:
+                        run_sync(connection, said)
+                    answer = run_sync(connection, query)
+                if then is not None:
+                    _hint_sync(connection, then)
+                return answer
+
+    def together(self, plan: Plan[T], then: Callable[[T], Sequence[Query[Any]]], *, durable: bool) -> T:
+        """As `Pool.together`, blocking."""
+        with explaining(self._schema):
+            pool = self._pool or self._open()
+            with pool.connection(CALL_TIMEOUT) as connection:
+                with connection.transaction():
+                    for query in to_say(connection, self._queries, durable):
+                        run_sync(connection, query)
+                    answer = drive_sync(plan, partial(run_sync, connection))
+                for query in then(answer):
+                    _hint_sync(connection, query)
+                return answer
+
+    def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any], *, durable: bool) -> T | None:
+        """As `Pool.again`, blocking."""
+        with explaining(self._schema):
+            pool = self._pool or self._open()
+            pool.check()
+            answer: T | None = None
+            with pool.connection(CALL_TIMEOUT) as connection:
+                with connection.transaction() as transaction:
+                    for query in to_say(connection, self._queries, durable):
+                        run_sync(connection, query)
+                    answer = drive_sync(plan, partial(run_sync, connection))
+                    if run_sync(connection, ended):
+                        answer = None
+                        raise Rollback(transaction)
+                _hint_sync(connection, then)
+            return answer
+
+    def _open(self) -> ConnectionPool[Connection[Any]]:
+        with self._opening:
+            if self._pool is None:
+                connect_sync(self._url).close()
+                pool: ConnectionPool[Connection[Any]] = ConnectionPool(
+                    conninfo(self._url, "holdfast"),
+                    connection_class=LimitedConnection,
+                    min_size=1,
+                    max_size=SIZE,
+                    open=False,
+                    configure=self._configure,
+                    kwargs={"autocommit": True, "cursor_factory": RawCursor, "row_factory": tuple_row},
+                )
+                pool.open()
+                self._pool = pool
+            return self._pool
+
+    def _configure(self, connection: Connection[Any]) -> None:
+        _adapt(connection)
+        connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        meet_sync(connection)
+        learn_sync(connection, self._queries)
+
+
+def _hint_sync(connection: Connection[Any], query: Query[Any]) -> None:
+    try:
+        run_sync(connection, query)
+    except DriverError as error:
+        connection.close()
+        tell_no_hint(error)
