@@ -199,12 +199,23 @@ def test_one_order_for_every_setting(tmp_path: Path, name: str) -> None:
         assert (default.value, default.source) == (SETTINGS[name].default, "default")
 
 
+@pytest.mark.parametrize(
+    ("queues", "concurrency"),
+    [("mail,default", 10), ("mail:5,default", 10), ("mail:50,default", 50), ("mail:5,default:50", 55), ("mail:2", 2)],
+)
+def test_W7_without_a_concurrency_the_limits_of_queues_can_be_reached(queues: str, concurrency: int) -> None:
+    assert WorkerSettings.of(queues=queues).concurrency == concurrency
+    assert WorkerSettings.of(queues=queues, concurrency=7).concurrency == 7
+
+
 def test_defaults_are_those_of_a_worker() -> None:
     worker = WorkerSettings.of()
     assert set(WORKER_SETTINGS) <= WorkerOptions.__annotations__.keys()
     for name in set(WORKER_SETTINGS) - {"beat", "concurrency"}:
         assert getattr(worker, name) == SETTINGS[name].default, name
-    assert SETTINGS["concurrency"].default_text == f"{worker.concurrency}, or the sum if every queue has a limit"
+    assert SETTINGS["concurrency"].default_text == (
+        f"{worker.concurrency}, or the sum of the limits if that is more or every queue has one"
+    )
     assert (SETTINGS["beat"].default, SETTINGS["beat"].default_text) == (None, "a third of the lease, 10s at most")
 
 

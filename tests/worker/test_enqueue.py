@@ -1,5 +1,6 @@
 """Enqueuing: inside the caller's transaction, and what is refused at the door."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -122,6 +123,25 @@ async def test_Q11_refused_at_the_door_with_nothing_written(holdfast: Harness, v
     with pytest.raises((EnqueueRefused, EncodeError), match=rf"(?i){said}"):
         holdfast.app.sync.enqueue(named("store", {"value": value}))
     assert count(holdfast) == 0
+
+
+async def test_Q11_what_the_encoding_has_no_character_for_is_refused_in_our_words(holdfast: Harness) -> None:
+    said = r"(?s)cannot hold '€'.*has no such character.*UTF8"
+    url = make_conninfo(holdfast.url, client_encoding="LATIN1")
+    async with App(url, include=[tasks]) as app:
+        with pytest.raises(EnqueueRefused, match=said):  # alone, and together with others that are as they should be
+            await app.enqueue(store.bind(value="€"))
+        first, second, third = await asyncio.gather(
+            *(app.enqueue(store.bind(value=value)) for value in ("é", "€", "ü")), return_exceptions=True
+        )
+        assert isinstance(second, EnqueueRefused) and not isinstance(first, Exception), (first, second)
+        assert not isinstance(third, Exception)
+        with pytest.raises(EnqueueRefused, match=said):
+            await app.enqueue(store.bind(value=1), key="€")
+        with pytest.raises(EnqueueRefused, match=said):
+            await asyncio.to_thread(app.sync.enqueue, store.bind(value="€"))
+        app.sync.close()
+    assert sql(holdfast.url, "SELECT args ->> 'value' FROM holdfast.task ORDER BY 1") == [("é",), ("ü",)]
 
 
 @pytest.mark.parametrize(

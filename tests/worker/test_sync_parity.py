@@ -5,9 +5,23 @@ import inspect
 import threading
 from typing import Any
 
+import psycopg
 import pytest
 
-from holdfast import App, KeyTaken, ResultTimeout, SyncApp, SyncRef, Tally, TaskNotFound, TaskParked, WrongState
+from holdfast import (
+    App,
+    DatabaseUnreachable,
+    KeyTaken,
+    ResultTimeout,
+    SyncApp,
+    SyncRef,
+    Tally,
+    TaskNotFound,
+    TaskParked,
+    WrongState,
+    named,
+)
+from holdfast._db import limited
 from holdfast._model.reference import Ref
 from holdfast.testing import Harness
 
@@ -82,3 +96,25 @@ async def test_the_answers_are_the_same(holdfast: Harness) -> None:
     await until(lambda: waiting.is_set() or caller.done(), "for the blocking calls")
     async with running(holdfast.worker()):
         await caller
+
+
+def test_blocking_calls_give_up_when_no_answer_comes(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is locked: to a caller, that is a server that has fallen silent."""
+    monkeypatch.setattr(limited, "CALL_TIMEOUT", 0.3)
+    app = App(holdfast.url)
+    kept = app.sync.enqueue(named("a", {}), queue="default")
+    with psycopg.connect(holdfast.url) as other:
+        other.execute("LOCK TABLE holdfast.task")
+        for asked in (
+            lambda: app.sync.enqueue(named("a", {}), queue="default"),
+            lambda: app.sync.enqueue_many([named("a", {})] * 300, queue="default"),
+            lambda: app.sync.explain(kept.id),
+        ):
+            with pytest.raises(DatabaseUnreachable, match=r"no answer for 0\.3 seconds"):
+                asked()
+    monkeypatch.undo()
+    assert app.sync.explain(kept.id)
+    assert app.sync.enqueue(named("a", {}), queue="default").created
+    # What was given up was cancelled in the server as well.
+    assert holdfast.sql("SELECT count(*) FROM holdfast.task") == [(2,)]
+    app.sync.close()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Retry, TaskParked, Tasks
+from holdfast._db import transactions
 from holdfast._engine.transactional import RUNS
 from holdfast.testing import Harness
 
@@ -132,3 +133,36 @@ async def test_T17_an_attempt_interrupted_while_its_transaction_begins(
         assert attempts(holdfast.url, second.id) == [(1, "main", "done")]
     assert (await ref.info()).state == "cancelled"
     assert written(holdfast) == [2]
+
+
+@pytest.mark.parametrize("when", ["while it is set up", "while it is cleaned"])
+async def test_T17_a_loop_can_end_while_a_connection_is_made_ready(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    begun = asyncio.Event()
+
+    async def endless(*_: Any) -> bool:
+        begun.set()
+        await asyncio.Event().wait()
+        return False
+
+    before = asyncio.all_tasks()
+    made = transactions.Transactions(holdfast.url, 1)
+    transaction = await made.for_loop()
+    if when == "while it is set up":
+        monkeypatch.setattr(transactions, "meet", endless)
+        caller = asyncio.create_task(transaction.begin())
+    else:
+        await transaction.begin()
+        assert transaction.tx is not None
+        monkeypatch.setattr(transaction.tx, "execute", endless)
+        caller = asyncio.create_task(transaction.roll_back())
+    await begun.wait()
+    # As `asyncio.run` does at its end: everything is cancelled once, and waited for.
+    left = asyncio.all_tasks() - before
+    for each in left:
+        each.cancel()
+    _, pending = await asyncio.wait([*left, caller], timeout=10)
+    for each in pending:
+        each.cancel()
+    assert not pending

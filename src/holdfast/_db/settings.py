@@ -201,7 +201,7 @@ SETTINGS = {
             "a whole number of at least 1",
             _count,
             int,
-            worked_out="10, or the sum if every queue has a limit",
+            worked_out="10, or the sum of the limits if that is more or every queue has one",
         ),
         _duration("lease", "Others take over after this silence.", 30.0),
         replace(

@@ -143,6 +143,11 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
         return DatabaseUnreachable(f"the database went away: {redact(str(error)).strip() or type(error).__name__}")
     if is_old_plan(error):
         return DatabaseUnreachable("the tables were changed just now, by a migration: ask again")
+    if isinstance(error, UnicodeEncodeError):
+        return EnqueueRefused(
+            f"the database cannot hold {error.object[error.start : error.end]!r}: its encoding, {error.encoding}, "
+            "has no such character. Use a database that was created with ENCODING 'UTF8'"
+        )
     if not isinstance(error, psycopg.Error):
         return None
     text = (error.diag.message_primary or str(error)).removeprefix("holdfast: ")

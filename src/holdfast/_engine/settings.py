@@ -21,7 +21,7 @@ class WorkerOptions(TypedDict, total=False):
     only: str | Sequence[str]
     """The kinds and steps it knows, `"video.Encode"`, and leaves the others of its App to other workers: all."""
     concurrency: int | None
-    """How many steps it executes at once: 10, or the sum of its queues' limits if each has one."""
+    """How many steps it executes at once: 10, or the sum of its queues' limits if that is more or each has one."""
     lease: Duration
     """How long its right to a task lasts without a beat: 30 s."""
     beat: Duration | None
@@ -67,7 +67,8 @@ class WorkerSettings:
         limits = {name: limit for name, limit in queues.items() if limit is not None}
         only, beat, concurrency = given.get("only", ()), given.get("beat"), given.get("concurrency")
         if concurrency is None:
-            concurrency = sum(limits.values()) if len(limits) == len(queues) else 10
+            together = sum(limits.values())
+            concurrency = together if len(limits) == len(queues) else max(10, together)
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise ConfigError(f"concurrency must be an int of at least 1, not {concurrency!r}")
         length = seconds(given.get("lease", 30), "lease")
