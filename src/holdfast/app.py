@@ -5,7 +5,7 @@ import importlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self, TypeVar, cast, overload
@@ -264,11 +264,7 @@ class App(Operations, Tasks):
         attempts, so a task that was retried meanwhile is told of as well, and each failure once. Restarts of the
         database are waited out.
         """
-        if isinstance(since, datetime):
-            begin: datetime | timedelta | None = since if since.tzinfo is not None else since.astimezone()
-        else:
-            begin = None if since is None else timedelta(seconds=seconds(since, "since"))
-        async with aclosing(Feed(self.database.listen_url, self._queries, self._run, begin).follow()) as feed:
+        async with aclosing(Feed(self.database.listen_url, self._queries, self._run, since).follow()) as feed:
             async for failure in feed:
                 yield failure
 

@@ -4,9 +4,9 @@ import asyncio
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 from uuid import UUID
@@ -15,10 +15,11 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
 from holdfast import insights
-from holdfast._db.background import Background
+from holdfast._db.background import Background, blocking
 from holdfast._db.callers import can_copy, run_on_sync
 from holdfast._db.config import Database
 from holdfast._db.connection import as_uuid
+from holdfast._db.feed import Feed
 from holdfast._db.sync_pool import SyncPool
 from holdfast._db.watch import Watch
 from holdfast._model.call import Call, Entry, StepValue, reference
@@ -27,7 +28,7 @@ from holdfast._model.function import Function
 from holdfast._model.kind import Kind
 from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
-from holdfast._model.reference import HowEnqueued, Ref, TaskInfo
+from holdfast._model.reference import Failure, HowEnqueued, Ref, TaskInfo
 from holdfast._model.request import Request, durability, request_of, requests_of
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
@@ -238,6 +239,10 @@ class SyncApp:
     def explain(self, id: UUID | str, /) -> str:
         """As `App.explain`, blocking."""
         return self._run(insights.explain(self._queries, as_uuid(id)))
+
+    def failures(self, since: datetime | Duration | None = None) -> Generator[Failure, None, None]:
+        """As `App.failures`, blocking: `for failure in app.sync.failures(since="1h")`. Never ends."""
+        return blocking(Feed(self._database().listen_url, self._queries, self._run_aside, since).follow())
 
     def ask(self, query: Query[T]) -> T:
         """Runs a query of `holdfast.insights`."""

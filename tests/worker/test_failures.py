@@ -11,7 +11,18 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import App, Context, DatabaseUnreachable, Done, Fail, Failure, Retry, TaskParked, embedded
+from holdfast import (
+    App,
+    Context,
+    DatabaseUnreachable,
+    Done,
+    Fail,
+    Failure,
+    InvalidDuration,
+    Retry,
+    TaskParked,
+    embedded,
+)
 from holdfast._db import feed
 from holdfast._db.connection import connect_sync
 from holdfast._db.pooler import meet_sync
@@ -282,3 +293,24 @@ async def test_T19_hooks_and_feed_are_told_of_every_way_to_be_parked(holdfast: H
         assert (fed[id].attempt, fed[id].step, fed[id].kind) == (hooked[id].attempt, hooked[id].step, hooked[id].kind)
         with pytest.raises(TaskParked):
             await holdfast.app.ref(id).result(PATIENCE)
+
+
+async def test_T15_blocking_code_follows_the_same_feed(holdfast: Harness) -> None:
+    def follow() -> list[str]:
+        found: list[str] = []
+        told = holdfast.app.sync.failures(since="1h")
+        for failure in told:
+            found.append(failure.error["message"])
+            if len(found) == 2:
+                break
+        told.close()
+        return found
+
+    following = asyncio.create_task(asyncio.to_thread(follow))
+    for message in ("first", "second"):
+        text = LOGGED.replace('"m"', f'"{message}"').replace("$2", "holdfast.now()")
+        await asyncio.to_thread(holdfast.sql, text, [uuid7()])
+    assert await following == ["first", "second"]
+    await until(lambda: sql(holdfast.url, LISTENING) == [], "for its connection to be closed")
+    with pytest.raises(InvalidDuration):
+        holdfast.app.sync.failures(since="soon")

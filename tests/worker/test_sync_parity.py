@@ -28,7 +28,7 @@ from holdfast.testing import Harness
 from .support import running, until
 
 SHARED = ["cancel", "close", "discard", "enqueue", "enqueue_many", "info", "ref", "result", "retry", "stop_workers"]
-SHARED += ["retry_many", "cancel_many", "discard_many", "explain", "pause", "resume"]
+SHARED += ["retry_many", "cancel_many", "discard_many", "explain", "pause", "resume", "failures"]
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any, str]]:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from concurrent.futures import TimeoutError as WaitedInVain
 from typing import Any, TypeVar
 
@@ -45,3 +45,30 @@ class Background:
         self._end = asyncio.Event()
         self._started.set()
         await self._end.wait()
+
+
+def blocking(feed: AsyncGenerator[T]) -> Generator[T, None, None]:
+    """What an asynchronous generator gives, on a loop of its own; whoever goes away ends it."""
+    aside = Background("holdfast-feed")
+    at_work: set[asyncio.Task[Any]] = set()
+
+    async def following() -> T:
+        if (this := asyncio.current_task()) is not None:
+            at_work.add(this)
+            this.add_done_callback(at_work.discard)
+        return await anext(feed)
+
+    async def ending() -> None:
+        if at_work:  # interrupted, and not yet over
+            await asyncio.wait(at_work)
+        await feed.aclose()
+
+    try:
+        while True:
+            try:
+                yield aside.wait_for(following(), None)
+            except StopAsyncIteration:
+                return
+    finally:
+        aside.wait_for(ending(), CLOSE_SECONDS)
+        aside.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast._db.listen import Listener
 from holdfast._db.trouble import is_passing, pause_after
+from holdfast._model.duration import Duration, seconds
 from holdfast._model.reference import Failure
 from holdfast._sql.failures import Place, beginning, failures, places
 from holdfast._sql.queries import Queries
@@ -38,12 +39,16 @@ class Feed:
         url: str,
         queries: Queries,
         run: Callable[[Query[Any]], Awaitable[Any]],
-        since: datetime | timedelta | None,
+        since: datetime | Duration | None,
     ) -> None:
         self._queries = queries
         self._run = run
-        self._since = since
-        self._begin: datetime | None = since if isinstance(since, datetime) else None
+        self._begin: datetime | None = None
+        self._ago = timedelta(0)
+        if isinstance(since, datetime):
+            self._begin = since if since.tzinfo is not None else since.astimezone()
+        elif since is not None:
+            self._ago = timedelta(seconds=seconds(since, "since"))
         self._cursor: datetime | None = None
         self._seen: dict[tuple[Any, int], datetime] = {}
         self._changed = asyncio.Event()
@@ -75,10 +80,15 @@ class Feed:
             listening.cancel()
             await asyncio.wait([listening])
 
+    async def so_far(self) -> AsyncGenerator[Failure]:
+        """Those up to now."""
+        async for failure in self._read_on():
+            yield failure
+
     async def _read_on(self) -> AsyncIterator[Failure]:
         now: datetime = await self._run(self._queries.clock())
         if self._begin is None:
-            self._begin = now - self._since if isinstance(self._since, timedelta) else now
+            self._begin = now - self._ago
         start = self._begin if self._cursor is None else max(self._begin, self._cursor - OVERLAP)
         after, full = beginning(start), True
         while full:

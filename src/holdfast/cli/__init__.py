@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "tasks": ("tasks:list_tasks", "List tasks, the newest first."),
         "show": ("show:show", "Show a task, its attempts, its error and who changed it."),
         "parked": ("tasks:parked", "Show what waits for a person: parked tasks by their error."),
+        "failures": ("failures:failures", "Show what was parked, as it happens."),
         "retry": ("act:retry", "Resume parked tasks where they stand."),
         "cancel": ("act:cancel", "Cancel tasks."),
         "discard": ("act:discard", "Give parked tasks up."),

@@ -176,6 +176,14 @@ def print_json(content: Any) -> None:
     click.echo(json.dumps(msgspec.to_builtins(content), indent=2))
 
 
+def print_json_line(content: Any) -> None:
+    """One of many, in a line of its own, at once."""
+    import msgspec
+
+    click.echo(json.dumps(msgspec.to_builtins(content)))
+    sys.stdout.flush()
+
+
 def print_result(result: Any) -> None:
     """A result on stdout as `x=$(holdfast …)` wants it: a text as it is, anything else as JSON."""
     text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
