@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "wait": ("tasks:wait", "Wait until tasks have ended."),
     },
     "Operate": {
+        "doctor": ("doctor:doctor", "Check that all is well; if not, say what to do."),
         "queues": ("operate:queues", "Show how many tasks are in each queue."),
         "kinds": ("operate:kinds", "Show which kinds of task there are."),
         "workers": ("operate:workers", "Show which workers are there, and what they do."),
