@@ -3,7 +3,7 @@
 `examine` makes all of them. One that cannot be made says so and does not stop the others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from holdfast._db.config import redact
@@ -46,9 +46,11 @@ CHECKS: dict[str, Callable[[Patient], Diagnosis]] = {
 _SEVERITY: tuple[Level, ...] = ("fine", "warning", "bad")
 
 
-def examine(patient: Patient) -> Iterator[Diagnosis]:
+def examine(patient: Patient, only: Collection[str] = tuple(CHECKS)) -> Iterator[Diagnosis]:
     """Makes the checks one after another. Where there are no tables, nothing but that is told."""
     for name, check in CHECKS.items():
+        if name not in only:
+            continue
         found = replace(_made(check, patient), check=name)
         yield found
         if check is schema.version_and_drift and found.level == "bad" and not schema.is_there(patient):

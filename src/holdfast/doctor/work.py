@@ -147,7 +147,7 @@ def parked(patient: Patient) -> Diagnosis:
             "Something that worked does so no longer: a service, a file, a deployment.",
             patient.command("parked"),
         )
-    waiting = f"{number(total, 'task')} wait for a person (holdfast parked)"
+    waiting = f"{number(total, 'task')} wait{'s' if total == 1 else ''} for a person (holdfast parked)"
     return fine(waiting if total else "no task is parked")
 
 
