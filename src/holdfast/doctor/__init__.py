@@ -43,8 +43,6 @@ CHECKS: dict[str, Callable[[Patient], Diagnosis]] = {
 }
 """All checks, in the order in which they are made."""
 
-_SEVERITY: tuple[Level, ...] = ("fine", "warning", "bad")
-
 
 def examine(patient: Patient, only: Collection[str] = tuple(CHECKS)) -> Iterator[Diagnosis]:
     """Makes the checks one after another. Where there are no tables, nothing but that is told."""
@@ -59,7 +57,8 @@ def examine(patient: Patient, only: Collection[str] = tuple(CHECKS)) -> Iterator
 
 def worst(found: list[Diagnosis]) -> Level:
     """The level of the whole."""
-    return max((each.level for each in found), key=_SEVERITY.index, default="fine")
+    levels = {each.level for each in found}
+    return "bad" if "bad" in levels else "warning" if "warning" in levels else "fine"
 
 
 def _made(check: Callable[[Patient], Diagnosis], patient: Patient) -> Diagnosis:
