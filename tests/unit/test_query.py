@@ -3,7 +3,7 @@
 import inspect
 import re
 
-from holdfast import insights, schedules
+from holdfast import health, insights, schedules
 from holdfast._db import migrate, roles
 from holdfast._sql import failures, history, repair
 from holdfast._sql import schedules as planning
@@ -39,6 +39,7 @@ def test_every_statement_is_used_by_a_query() -> None:
     source = (
         "".join(inspect.getsource(group) for group in Queries.__mro__[:-1])
         + inspect.getsource(insights)
+        + inspect.getsource(health)
         + inspect.getsource(migrate)
     )
     source += inspect.getsource(history) + inspect.getsource(failures) + inspect.getsource(repair)

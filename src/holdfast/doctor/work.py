@@ -61,7 +61,7 @@ def deserted(patient: Patient) -> Diagnosis:
     alone = [each for each in patient.queues if each.due and not each.workers and each.paused_at is None]
     if not alone:
         full = [each for each in patient.queues if each.due or each.scheduled or each.running]
-        return fine(f"{number(len(full), 'queue')} with tasks" if full else "no unfinished tasks")
+        return fine(f"{number(len(full), 'queue')} with tasks" if full else "nothing is due, scheduled or running")
     return judged(
         any(_age(patient, each) > patient.limits.due for each in alone),
         "no live worker serves " + listed([f"{each.name} ({amount(each.due)} due)" for each in alone]),
