@@ -81,9 +81,12 @@ class Operations(ABC):
         """Gives up all parked tasks that a filter lets through. More on the options: `retry_many`."""
         return await plans.drive(many(self._queries, Repair.of("discard", filter, **options)), self._run)
 
-    async def stop_workers(self, worker: UUID | str | None = None, /) -> int:
+    async def stop_workers(
+        self, worker: UUID | str | None = None, /, *, by: str | None = None, why: str | None = None
+    ) -> int:
         """Asks one worker, or all, to stop; tells how many were asked."""
-        return await self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker)))
+        bag = insights.options_bag(by=by, why=why)
+        return await self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker), bag))
 
     async def pause(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
         """Pauses a queue or a kind: none of its tasks is claimed until it is resumed; running steps finish.

@@ -208,9 +208,12 @@ class SyncApp:
         """As `App.discard_many`, blocking."""
         return plans.drive_sync(many(self._queries, Repair.of("discard", filter, **options)), self._run)
 
-    def stop_workers(self, worker: UUID | str | None = None, /) -> int:
+    def stop_workers(
+        self, worker: UUID | str | None = None, /, *, by: str | None = None, why: str | None = None
+    ) -> int:
         """As `App.stop_workers`, blocking."""
-        return self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker)))
+        bag = insights.options_bag(by=by, why=why)
+        return self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker), bag))
 
     def pause(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
         """As `App.pause`, blocking."""

@@ -15,10 +15,12 @@ from holdfast.errors import ConfigError, DatabaseUnreachable
 from holdfast.web import Token, User, dashboard
 from holdfast.web.auth import Tokens, parse_tokens
 from holdfast.web.hiding import HIDDEN, Hiding, restored
+from holdfast.web.places import Action
 from holdfast.web.problems import problem_of
 from holdfast.web.serving import Serving
+from holdfast.web.site import Site
 
-from .conftest import HERE, Browser, client, plant_task, rows
+from .conftest import HERE, Browser, client, plant_task, plant_worker, rows
 
 ADA, BOB = "ada-" + "a" * 20, "bob-" + "b" * 20
 TOKENS = [Token("ada", "operator", ADA), Token("bob", "viewer", BOB)]
@@ -161,20 +163,40 @@ async def test_X5_an_app_may_ask_its_own_login(app: App, holdfast_url: str) -> N
 # --- what
 
 
-WRITES = ("/tasks/{id}/retry", "/tasks/{id}/cancel", "/tasks/{id}/discard", "/bulk")
+def writes(app: App, id: str) -> list[str]:
+    """Every path that something can be done at, on things that are there."""
+    given = {"id": id, "name": "default", "run": "1"}
+    found = [each.path.format(**given) for each in Site(app, auth=None).places if isinstance(each, Action)]
+    assert {f"/tasks/{id}/retry", "/bulk", "/queues/default/pause", f"/workers/{id}/stop"} <= {*found}
+    return found
+
+
+def plant_everything(url: str) -> str:
+    """A task, and a worker, that have the same id, and a queue and a kind that are called default."""
+    id = plant_task(url)
+    rows(url, "update holdfast.worker set id = $1::uuid where id = $2::uuid", id, plant_worker(url))
+    rows(url, "insert into holdfast.kind (name, queue, priority, graph) values ('default', 'default', 0, '{}')")
+    return id
+
+
+PLACES = ("/tasks/{id}", "/tasks", "/parked", "/queues", "/kinds", "/kinds/default", "/workers")
 
 
 @pytest.mark.parametrize("role", ["viewer", "read-only"])
 async def test_X5_who_may_only_look_changes_nothing(app: App, holdfast_url: str, role: str) -> None:
-    id = plant_task(holdfast_url)
+    id = plant_everything(holdfast_url)
     asgi = dashboard(app, auth=TOKENS, read_only=role == "read-only")
     async with client(asgi, headers={**bearer(BOB if role == "viewer" else ADA), **HERE}) as asking:
-        for path in WRITES:
+        for path in writes(app, id):
             for prefix in ("", "/api"):
-                answer = await asking.post(prefix + path.format(id=id), json={"verb": "retry", "q": "state:parked"})
+                answer = await asking.post(prefix + path, json={"verb": "retry", "q": "state:parked"})
                 assert answer.status_code == 403, (prefix + path, answer.text)
-        page = (await asking.get(f"/tasks/{id}")).text
-        assert "/retry" not in page and "/bulk" not in page
+            question = await asking.get(path)
+            assert f'action="{path}"' not in question.text, path
+        for path in PLACES:
+            page = (await asking.get(path.format(id=id))).text
+            assert not [each for each in writes(app, id) if f'"{each}"' in page], path
+        assert "/bulk" not in (await asking.get(f"/tasks/{id}")).text
     assert state_of(holdfast_url, id) == "parked"
     assert rows(holdfast_url, "select 1 from holdfast.change") == []
 
@@ -230,22 +252,35 @@ async def test_X5_no_other_site_can_act(
     assert state_of(holdfast_url, id) == ("discarded" if is_let_in else "parked")
 
 
-async def test_X5_nothing_is_changed_by_looking(browser: Browser, holdfast_url: str) -> None:
-    id = plant_task(holdfast_url)
-    for path in WRITES:
-        for method in ("GET", "HEAD", "PUT", "DELETE", "PATCH"):
-            answer = await browser.client.request(method, path.format(id=id), headers=HERE)
-            assert answer.status_code in (200, 404, 405), (method, path)
+async def test_X5_no_action_is_open_to_other_sites(app: App, holdfast_url: str) -> None:
+    id = plant_everything(holdfast_url)
+    async with client(dashboard(app, auth=None)) as asking:
+        for path in writes(app, id):
+            for prefix in ("", "/api"):
+                for headers, is_let_in in SITES:
+                    if not is_let_in:
+                        answer = await asking.post(prefix + path, headers=headers)
+                        assert answer.status_code == 403 and "another site" in answer.text, (prefix + path, headers)
     assert state_of(holdfast_url, id) == "parked"
+    assert rows(holdfast_url, "select 1 from holdfast.change") == []
+
+
+async def test_X5_nothing_is_changed_by_looking(browser: Browser, app: App, holdfast_url: str) -> None:
+    id = plant_everything(holdfast_url)
+    for path in writes(app, id):
+        for method in ("GET", "HEAD", "PUT", "DELETE", "PATCH"):
+            answer = await browser.client.request(method, path, headers=HERE)
+            assert answer.status_code in (200, 400, 404, 405), (method, path)
+    assert state_of(holdfast_url, id) == "parked"
+    assert rows(holdfast_url, "select 1 from holdfast.change") == []
 
 
 async def test_X5_every_answer_has_a_strict_policy(browser: Browser, holdfast_url: str) -> None:
-    id = plant_task(holdfast_url)
+    id = plant_everything(holdfast_url)
     for path in (
         "/",
-        "/tasks",
-        f"/tasks/{id}",
-        "/parked",
+        *(each.format(id=id) for each in PLACES),
+        "/queues/default/pause",
         "/bulk",
         "/nowhere",
         "/api",

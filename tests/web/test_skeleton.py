@@ -13,6 +13,7 @@ from holdfast.web import dashboard, live
 from holdfast.web.live import event
 
 from .conftest import Browser, client, plant_task, plant_worker
+from .test_pages import plant_kind
 
 
 async def test_the_overview_tells_what_needs_a_person(browser: Browser, holdfast_url: str) -> None:
@@ -28,17 +29,25 @@ async def test_the_overview_tells_what_needs_a_person(browser: Browser, holdfast
     assert "no live worker there knows the step" in await browser.page("/")
 
 
-async def test_links_stay_below_the_prefix(app: App) -> None:
+PAGES = ("/", "/tasks", "/parked", "/queues", "/queues/default/pause", "/kinds", "/kinds/greeter", "/workers")
+
+
+async def test_links_stay_below_the_prefix(app: App, holdfast_url: str) -> None:
+    plant_task(holdfast_url)
+    plant_kind(holdfast_url)
+    plant_worker(holdfast_url)
     mounted = Starlette(routes=[Mount("/a/b", dashboard(app, auth=None))])
     async with client(mounted) as asking:
-        page = (await asking.get("/a/b/")).text
-        links = [
-            part.split('"')[0]
-            for name in ("href", "src", "action", "data-live")
-            for part in page.split(f'{name}="')[1:]
-        ]
-        assert links and all(each.startswith("/a/b/") or each == "#main" for each in links), links
-        assert not any("//" in each for each in links)
+        links: list[str] = []
+        for path in PAGES:
+            page = (await asking.get(f"/a/b{path}")).text
+            links = [
+                part.split('"')[0]
+                for name in ("href", "src", "action", "data-live")
+                for part in page.split(f'{name}="')[1:]
+            ]
+            assert links and all(each.startswith("/a/b/") or each == "#main" for each in links), links
+            assert not any("//" in each for each in links)
         for each in links:
             if "/static/" in each:
                 assert (await asking.get(each)).status_code == 200, each

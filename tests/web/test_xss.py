@@ -83,6 +83,18 @@ def plant(url: str) -> list[str]:
             (json.dumps({ALL: [ALL, "end"], "ReadName": [ALL, 7], "x": ALL}),),
         )
         connection.execute(
+            b"update holdfast.kind set paused_at = holdfast.now(), paused_by = $1, about = $2::jsonb",
+            (ALL, json.dumps({"ReadName": {"fields": [ALL], "errors": 3}, ALL: ALL})),
+        )
+        for fingerprint in EVIL[:2]:
+            connection.execute(
+                b"""insert into holdfast.worker (id, name, host, pid, version, queues, steps, slots, limits, kinds,
+                                                 only_steps)
+                    values (holdfast.new_id(), $1, $1, 1, $1, array[$1], array[$1], 1, $2::jsonb, $3::jsonb,
+                            array[$1])""",
+                (ALL, json.dumps({ALL: 1}), json.dumps({"greeter": fingerprint})),
+            )
+        connection.execute(
             b"insert into holdfast.queue (name, paused_at, paused_by) values ('default', holdfast.now(), $1)", (ALL,)
         )
     return ids
@@ -90,20 +102,28 @@ def plant(url: str) -> list[str]:
 
 async def test_X5_no_text_becomes_html(browser: Browser, holdfast_url: str) -> None:
     first, second = plant(holdfast_url)
+    [(worker,)] = rows(holdfast_url, "select id::text from holdfast.worker limit 1")
     pages = ["/", "/tasks", f"/tasks/{first}", f"/tasks/{second}", "/parked", "/bulk/new?verb=retry&q=state:parked"]
+    pages += ["/queues", "/queues/default/resume", "/kinds/greeter", "/kinds/greeter/resume"]
+    pages += ["/workers", f"/workers/{worker}/stop"]
     for path in pages:
         text = await browser.page(path)
         assert Page(text).wrong == [], path
         assert "alert(1)" in text, path
+    for path in ("/kinds", "/queues/default/pause", "/kinds/greeter/pause"):
+        assert Page(await browser.page(path)).wrong == [], path
 
 
 @pytest.mark.parametrize("evil", EVIL)
 async def test_X5_no_address_becomes_html(browser: Browser, evil: str) -> None:
-    for path in ("/tasks", "/parked", "/bulk/new"):
-        for name in ("q", "verb", "below", "limit", "id", "other"):
+    for path in ("/tasks", "/parked", "/bulk/new", "/workers"):
+        for name in ("q", "verb", "below", "limit", "id", "all", "other"):
             answer = await browser.client.get(path, params={name: evil})
             assert Page(answer.text).wrong == [], (path, name)
-    for path in (f"/{evil}", f"/tasks/{evil}", f"/bulk/{evil}"):
+    for path in (
+        *(f"/{evil}", f"/tasks/{evil}", f"/bulk/{evil}", f"/kinds/{evil}"),
+        *(f"/queues/{evil}/pause", f"/kinds/{evil}/resume", f"/workers/{evil}/stop"),
+    ):
         answer = await browser.client.get(path.replace("\r", "").replace("\n", ""))
         assert Page(answer.text).wrong == [], path
 

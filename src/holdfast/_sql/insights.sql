@@ -194,6 +194,40 @@ CROSS JOIN LATERAL (SELECT CASE WHEN t.state = 'ready' AND t.run_at > holdfast.n
 WHERE :kind::text IS NULL OR t.kind = :kind::text
 GROUP BY t.kind, t.step, s.state ORDER BY t.kind, t.step, s.state
 
+-- standing_now --
+-- Where ready, running and parked tasks stand, counted no further than so many of a queue and priority, or state: those
+-- due first. Stays fast with any number of tasks; the last column says whether something was left out.
+WITH RECURSIVE ready(name) AS (
+    (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'ready' ORDER BY t.queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'ready' AND t.queue > r.name ORDER BY t.queue LIMIT 1)
+    FROM ready r WHERE r.name IS NOT NULL
+), parked(name) AS (
+    (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'parked' ORDER BY t.queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'parked' AND t.queue > r.name ORDER BY t.queue LIMIT 1)
+    FROM parked r WHERE r.name IS NOT NULL
+), seen AS MATERIALIZED (
+    SELECT e.kind, e.step, CASE WHEN e.run_at > holdfast.now() THEN 'scheduled' ELSE 'ready' END AS state, e.place
+    FROM ready n CROSS JOIN generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+        SELECT t.kind, t.step, t.run_at, row_number() OVER (ORDER BY t.run_at) AS place FROM holdfast.task t
+        WHERE t.queue = n.name AND t.state = 'ready' AND t.priority = p.priority
+        ORDER BY t.run_at LIMIT :counted::integer) AS e
+    UNION ALL
+    SELECT e.kind, e.step, 'parked', e.place
+    FROM parked n CROSS JOIN LATERAL (
+        SELECT t.kind, t.step, row_number() OVER (ORDER BY t.kind, t.step) AS place FROM holdfast.task t
+        WHERE t.queue = n.name AND t.state = 'parked' AND (:kind::text IS NULL OR t.kind = :kind::text)
+        ORDER BY t.kind, t.step LIMIT :counted::integer) AS e
+    UNION ALL
+    SELECT e.kind, e.step, 'running', e.place
+    FROM (SELECT t.kind, t.step, row_number() OVER () AS place FROM holdfast.task t WHERE t.state = 'running' LIMIT :counted::integer) AS e
+)
+SELECT s.kind, s.step, s.state, count(s.kind), coalesce(m.place >= :counted::integer, false)
+FROM (SELECT max(place) AS place FROM seen) AS m
+LEFT JOIN seen s ON :kind::text IS NULL OR s.kind = :kind::text
+GROUP BY s.kind, s.step, s.state, m.place ORDER BY s.kind, s.step, s.state
+
 -- unfinished --
 -- Unfinished tasks in the order of their ids, page by page: those above the given one.
 SELECT t.id, t.queue, t.kind, t.step, t.args, t.state FROM holdfast.task t

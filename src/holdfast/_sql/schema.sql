@@ -1609,24 +1609,25 @@ $$;
 
 COMMENT ON FUNCTION holdfast.set_schedule(name text, definition jsonb, options jsonb) IS 'Makes a schedule, or changes what is given of an existing one: select "holdfast".set_schedule(''nightly'', ''{"timing": {"cron": "0 3 * * *", "tz": "Europe/Berlin"}, "step": "report", "args": {"days": 1}}''). More: options (of enqueue), scopes (an array), catch_up (skip, latest, all), catch_up_window and start_delay and jitter (seconds), catch_up_limit, overlap (allow, skip, queue), start, end. Options here: by, why.';
 
-CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL::uuid) RETURNS integer
+CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL::uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     asked integer;
 BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['by', 'why']);
     UPDATE "holdfast".worker w SET stop_requested_at = coalesce(w.stop_requested_at, "holdfast".now())
     WHERE w.stopped_at IS NULL AND (stop_workers.worker IS NULL OR w.id = stop_workers.worker);
     GET DIAGNOSTICS asked = ROW_COUNT;
-    INSERT INTO "holdfast".change (action, by, new)
-    VALUES ('stop', session_user, jsonb_build_object('worker', coalesce(worker::text, 'all')));
+    INSERT INTO "holdfast".change (action, by, why, new)
+    VALUES ('stop', coalesce(options ->> 'by', session_user), options ->> 'why', jsonb_build_object('worker', coalesce(worker::text, 'all')));
     PERFORM pg_notify("holdfast".channel(), 'stop');
     RETURN asked;
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.stop_workers(worker uuid) IS 'Asks one worker, or all, to stop as SIGTERM does; answers how many were asked. All have stopped when: select count(*) from "holdfast".worker where stopped_at is null is 0.';
+COMMENT ON FUNCTION holdfast.stop_workers(worker uuid, options jsonb) IS 'Asks one worker, or all, to stop as SIGTERM does; answers how many were asked. All have stopped when: select count(*) from "holdfast".worker where stopped_at is null is 0. Options: by, why.';
 
 CREATE FUNCTION holdfast.sweep_anew() RETURNS void
     LANGUAGE plpgsql

@@ -31,7 +31,7 @@ SELECT c.id, holdfast.discard(c.id, :options::jsonb) FROM holdfast.lock_free(:id
 
 -- stop_workers --
 -- Asks workers to stop.
-SELECT holdfast.stop_workers(:worker::uuid)
+SELECT holdfast.stop_workers(:worker::uuid, :options::jsonb)
 
 -- pause --
 -- Pauses a queue or a kind.

@@ -245,9 +245,10 @@ def stop(setup: Setup, /, worker_id: UUID | None, wait: bool, timeout: float) ->
       holdfast stop 01890a5d-ac96-774b-bcce-b302099a8057
     """
     from holdfast import insights
+    from holdfast.cli.act import me
 
     with setup.opened() as (app, queries):
-        asked = app.stop_workers(worker_id)
+        asked = app.stop_workers(worker_id, by=me())
         if worker_id is not None and not asked:
             raise Failure(f"there is no running worker {worker_id}", NOT_FOUND, "WorkerNotFound")
 

@@ -3,6 +3,7 @@
 They are SVG without styles of their own: a page may not have any beside its stylesheets.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -13,6 +14,7 @@ from holdfast.insights import AttemptInfo
 from holdfast.web.tones import tone
 
 if TYPE_CHECKING:
+    from holdfast.web.pages.kinds import KindPage
     from holdfast.web.pages.task import TaskPage
 
 LONGEST_WAY = 2000
@@ -29,6 +31,18 @@ def way(found: "TaskPage") -> Markup:
     edges = {step: edges[step] for step in dict.fromkeys((*found.way, *edges)) if step in edges}
     picture = as_svg([Drawing(found.task.kind, edges, way=found.way[-LONGEST_WAY:])], alone=False, titles=False)
     return Markup(f'<div class="now-{tone(found.task.phase)}">{picture}</div>')  # noqa: S704
+
+
+def kind(found: "KindPage", url: Callable[..., str]) -> Markup:
+    """The graph of a kind with how many tasks stand at each step; a step leads to its tasks."""
+    filters = {each.name: each.filter for each in found.steps}
+    picture = as_svg(
+        [Drawing(found.name, declared(found.graph), {each.name: each.tasks for each in found.steps})],
+        alone=False,
+        titles=False,
+        address=lambda _, step: url("/tasks", q=filters[step]) if step in filters else None,
+    )
+    return Markup(picture)  # noqa: S704 - as_svg escapes the names
 
 
 def bar(attempt: AttemptInfo, found: "TaskPage") -> Markup:

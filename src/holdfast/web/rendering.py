@@ -28,7 +28,7 @@ def environment() -> Environment:
     made.filters.update(
         pretty=pretty, brief=brief, when=when, lasted=lasted, amount=amount, number=number, tone=tone, said=said
     )
-    made.filters.update(way_picture=pictures.way, bar=pictures.bar)
+    made.filters.update(way_picture=pictures.way, kind_picture=pictures.kind, bar=pictures.bar)
     return made
 
 

@@ -168,23 +168,24 @@ END
 $$;
 COMMENT ON FUNCTION holdfast.archive_task(holdfast.task, text, text) IS 'Internal: moves a task that is not running, and is locked by the caller, to the archive.';
 
-CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL) RETURNS integer
+CREATE FUNCTION holdfast.stop_workers(worker uuid DEFAULT NULL, options jsonb DEFAULT '{}') RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     asked integer;
 BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['by', 'why']);
     UPDATE holdfast.worker w SET stop_requested_at = coalesce(w.stop_requested_at, holdfast.now())
     WHERE w.stopped_at IS NULL AND (stop_workers.worker IS NULL OR w.id = stop_workers.worker);
     GET DIAGNOSTICS asked = ROW_COUNT;
-    INSERT INTO holdfast.change (action, by, new)
-    VALUES ('stop', session_user, jsonb_build_object('worker', coalesce(worker::text, 'all')));
+    INSERT INTO holdfast.change (action, by, why, new)
+    VALUES ('stop', coalesce(options ->> 'by', session_user), options ->> 'why', jsonb_build_object('worker', coalesce(worker::text, 'all')));
     PERFORM pg_notify(holdfast.channel(), 'stop');
     RETURN asked;
 END
 $$;
-COMMENT ON FUNCTION holdfast.stop_workers(uuid) IS
-    'Asks one worker, or all, to stop as SIGTERM does; answers how many were asked. All have stopped when: select count(*) from holdfast.worker where stopped_at is null is 0.';
+COMMENT ON FUNCTION holdfast.stop_workers(uuid, jsonb) IS
+    'Asks one worker, or all, to stop as SIGTERM does; answers how many were asked. All have stopped when: select count(*) from holdfast.worker where stopped_at is null is 0. Options: by, why.';
 
 CREATE FUNCTION holdfast.pausable(name text, options jsonb) RETURNS text
 LANGUAGE plpgsql STABLE

@@ -45,8 +45,8 @@ class VerbQueries(Base):
     def discard_many(self, ids: Ids, options: bytes) -> Query[dict[UUID, str]]:
         return self._query("discard_many", by_id, ids=array(ids), options=text(options))
 
-    def stop_workers(self, worker: UUID | None) -> Query[int]:
-        return self._query("stop_workers", value, worker=worker)
+    def stop_workers(self, worker: UUID | None, options: bytes = b"{}") -> Query[int]:
+        return self._query("stop_workers", value, worker=worker, options=text(options))
 
     def pause(self, name: str, options: bytes) -> Query[str]:
         return self._query("pause", value, name=name, options=text(options))
