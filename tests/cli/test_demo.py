@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import pytest
 
 from holdfast import embedded
@@ -93,6 +94,10 @@ def test_it_tells_everything_and_stays_until_it_is_told_to_end(start: Start, fol
     assert second.ended() == 1
     assert "another demo is running" in second.stderr
     assert embedded.find(folder) is not None
+
+    address = re.search(r"in a browser: (http://localhost:\d+/)", told)
+    assert address is not None
+    assert "order" in httpx.get(f"{address[1]}tasks").text
 
     tasks = start("enqueue", "add", "x:=20", "y:=22", "--wait")  # it finds the database by itself
     assert tasks.ended() == 0, tasks.stderr

@@ -31,7 +31,19 @@ from holdfast import App
 from .pages import Block, blocks
 
 PATIENCE = 60.0
-SKIPPED = ("pip ", "make ", "holdfast pg ", "holdfast demo", "export ", "sudo ", "docker ", "systemctl ", "createdb ")
+SKIPPED = (
+    "pip ",
+    "make ",
+    "holdfast pg ",
+    "holdfast demo",
+    "holdfast web",
+    "export ",
+    "curl ",
+    "sudo ",
+    "docker ",
+    "systemctl ",
+    "createdb ",
+)
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _WORKER = re.compile(r"holdfast (dev|worker)\b(?!.*--(drain|help))")
 _VARYING = (

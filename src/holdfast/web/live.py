@@ -7,6 +7,7 @@ place without losing what somebody typed, opened or selected. Whoever pauses, or
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from hashlib import blake2b
 
 from starlette.requests import Request
@@ -29,6 +30,11 @@ class Streams:
 
     def __init__(self) -> None:
         self._open = 0
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        """Ends all streams: a server that stops need not wait for them."""
+        self._closing.set()
 
     def response(self, request: Request, look: Callable[[], Awaitable[str]]) -> StreamingResponse:
         """An answer that goes on: what `look` shows, whenever that is something else."""
@@ -43,7 +49,7 @@ class Streams:
             yield "retry: 3000\n\n"
             shown: bytes | None = None
             end = time.monotonic() + AT_MOST
-            while time.monotonic() < end and not await request.is_disconnected():
+            while time.monotonic() < end and not self._closing.is_set() and not await request.is_disconnected():
                 began = time.monotonic()
                 try:
                     text = await look()
@@ -53,7 +59,9 @@ class Streams:
                     mark = blake2b(text.encode("utf-8", "replace")).digest()
                     yield event("look", text) if mark != shown else ": nothing new\n\n"
                     shown = mark
-                await asyncio.sleep(max(EVERY, (time.monotonic() - began) / SHARE))
+                with suppress(TimeoutError):
+                    pause = max(EVERY, (time.monotonic() - began) / SHARE)
+                    await asyncio.wait_for(self._closing.wait(), pause)
         finally:
             self._open -= 1
 

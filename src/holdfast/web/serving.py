@@ -86,6 +86,7 @@ async def served(app: App, serving: Serving, listening: socket.socket) -> AsyncI
             site.asgi(),
             root_path=serving.root_path,
             log_config=None,
+            log_level="critical",
             access_log=False,
             lifespan="off",
             server_header=False,
@@ -97,6 +98,7 @@ async def served(app: App, serving: Serving, listening: socket.socket) -> AsyncI
     try:
         yield running
     finally:
+        site.streams.close()
         server.should_exit = True
         await running
         await site.runs.close()

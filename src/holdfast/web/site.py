@@ -61,7 +61,7 @@ class Site:
         self._read_only = read_only
         self._label = label
         self._hosts = [host.lower() for host in hosts]
-        self._streams = Streams()
+        self.streams = Streams()
         self._templates = environment()
         self.places: list[Place] = [
             each
@@ -116,7 +116,7 @@ class Site:
             found = await self.read(place, request)
             return self._render(request, place.template, place=place, found=found, layout="part.html")
 
-        return self._streams.response(request, look)
+        return self.streams.response(request, look)
 
     async def _as_json(self, place: Page, request: Request) -> Response:
         return _json(await self.read(place, request))

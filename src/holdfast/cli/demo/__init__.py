@@ -27,7 +27,8 @@ def demo(setup: Setup, /, once: bool) -> None:
 
     It starts the embedded server of this project and two workers, and tells what it does: orders of several steps, a
     flaky call, a delayed step, a burst, a killed worker, a parked task. Without --once it stays until Ctrl-C, for you
-    to try commands. All it started is ended with it; the tasks stay in the database.
+    to try commands, and serves the dashboard, at http://localhost:8420 or the next free port. All it started is ended
+    with it; the tasks stay in the database.
 
     With --url it uses that database instead: it makes the tables there if they are missing, and its tasks go to the
     queue `demo`.
@@ -46,7 +47,9 @@ def demo(setup: Setup, /, once: bool) -> None:
 
     screen = Screen(quiet=setup.json)
     with Ending() as ending, ExitStack() as stack:
-        story = Story(Stage(setup, stack, ending, screen.say), screen)
+        stage = Stage(setup, stack, ending, screen.say)
+        stage.stays = not once
+        story = Story(stage, screen)
         try:
             story.tell()
             if setup.json:

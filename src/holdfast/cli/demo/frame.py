@@ -33,7 +33,15 @@ def beginning(story: Story) -> None:
         story.stage.open()
         story.screen.say("The tables are made." if applied else "The tables are there already.")
         chapter.figures["migrations"] = len(applied)
+        if story.stage.stays:
+            _dashboard(story)
         _workers(story, chapter)
+
+
+def _dashboard(story: Story) -> None:
+    story.command("holdfast web")
+    made = story.stage.start_dashboard()
+    story.screen.say(f"All this can be watched in a browser: {made.address}" if made.address else line(made.trouble))
 
 
 def _server(story: Story, chapter: Chapter) -> None:

@@ -20,6 +20,7 @@ from holdfast.cli.output import Failure
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from holdfast.cli.beside import Beside
     from holdfast.cli.servers import OwnServer
     from holdfast.embedded import Server
     from holdfast.insights import WorkerInfo
@@ -60,6 +61,8 @@ class Stage:
         self.setup = setup
         self._say = say
         self.ending = ending
+        self.stays = False
+        """Whether it goes on after the story."""
         self.workers: list[WorkerProcess] = []
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")))
         self._stack = stack
@@ -83,6 +86,14 @@ class Stage:
         starting.join()
         if not self._keeps_server and own.stop():
             self._say("PostgreSQL is stopped; its data stays.")
+
+    def start_dashboard(self) -> "Beside":
+        """The dashboard on this database, until the demo ends."""
+        from holdfast.cli.beside import Beside
+
+        made = Beside(self.setup.database().url, self.setup.schema)
+        self._stack.callback(made.stop)
+        return made
 
     def migrate(self, tick: Callable[[], None]) -> list[str]:
         """Makes the tables, and tells what was applied."""

@@ -18,6 +18,7 @@ from holdfast.cli.output import USAGE
 
 if TYPE_CHECKING:
     from holdfast._db.config import Database
+    from holdfast.cli.beside import Beside
     from holdfast.cli.child import Child
     from holdfast.cli.dev.reload import Watcher
     from holdfast.cli.dev.worker import Loaded, Order
@@ -65,9 +66,10 @@ def dev(
     """Run the tasks of APP while you write them.
 
     It starts the embedded server of this project unless a database is named, makes the tables, and runs a worker
-    that shows what happens. In a database that is named, tables are made only with --yes. When a .py file or
-    pyproject.toml of the project is saved, steps in flight may end within the grace time, or are given back uncharged,
-    and a worker with the new code takes over. Ctrl-C ends everything; a second one ends it at once.
+    that shows what happens, and the dashboard, at http://localhost:8420 or the next free port. In a database that is
+    named, tables are made only with --yes. When a .py file or pyproject.toml of the project is saved, steps in flight
+    may end within the grace time, or are given back uncharged, and a worker with the new code takes over. Ctrl-C ends
+    everything; a second one ends it at once.
 
     APP is named as for `holdfast worker`. Exit codes: 0 ended, 1 failed, 2 no such APP, 4 the database cannot be
     reached.
@@ -112,6 +114,7 @@ class Dev:
         self._files: set[Path] = set()
         self._was_ready = self._was_saved = False
         self._child: Child | None = None
+        self._dashboard: Beside | None = None
         self._crashes = 0
 
     async def run(self) -> int:
@@ -133,6 +136,8 @@ class Dev:
             for helper in helpers:
                 helper.cancel()
             await self._end_child()
+            if self._dashboard is not None:
+                await asyncio.to_thread(self._dashboard.stop)
             await self._database.close()
 
     def _on_signal(self, number: signal.Signals) -> None:
@@ -181,12 +186,25 @@ class Dev:
             return
         self._talk.loaded(self._order["app"], loaded, database)
         child.tell(go=database.url, server=self._database.folder)
+        await self._show(database.url, loaded["schema"])
         await self._until(child.started, child.ended)
         if child.started.done():
             self._talk.started(round(child.started.result(), 3), again=self._was_ready)
             self._was_ready = True
         if not self._is_interrupted:
             await self._until(child.ended)
+
+    async def _show(self, url: str, schema: str) -> None:
+        """Serves the dashboard of this database, unless it does already."""
+        from holdfast.cli.beside import Beside
+
+        before = self._dashboard
+        if before is not None and before.url == url:
+            return
+        if before is not None:
+            await asyncio.to_thread(before.stop)
+        self._dashboard = await asyncio.to_thread(Beside, url, schema)
+        self._talk.shown(self._dashboard)
 
     async def _after_end(self, child: "Child") -> int | None:
         """A worker ended by itself: waits for a reason to start another; the exit code if there will be none."""

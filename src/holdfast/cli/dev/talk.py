@@ -13,6 +13,7 @@ from holdfast.cli.output import line, report
 
 if TYPE_CHECKING:
     from holdfast._db.config import Database
+    from holdfast.cli.beside import Beside
     from holdfast.cli.child import Child
     from holdfast.cli.dev.reload import Watcher
     from holdfast.cli.dev.worker import Loaded
@@ -71,6 +72,10 @@ class Talk:
             commands=commands,
             watched=str(self._watched) if self._watched else None,
         )
+
+    def shown(self, dashboard: "Beside") -> None:
+        where = click.style(dashboard.address, fg="cyan") if dashboard.address else line(dashboard.trouble)
+        self._say("dashboard", f"  {click.style('browser ', dim=True)}  {where}", address=dashboard.address)
 
     def _differences(self, before: list[str], commands: list[str]) -> None:
         new, gone = [each for each in commands if each not in before], [each for each in before if each not in commands]

@@ -79,7 +79,12 @@ def banners(queues: Sequence[QueueInfo], workers: Sequence[WorkerInfo]) -> Itera
             )
     for worker in workers:
         if worker.condition == "lost":
-            yield Banner("bad", f"Worker {worker.name} has not been heard of for a while: it seems lost.", "/workers")
+            yield Banner(
+                "bad",
+                f"Worker {worker.name} has not been heard of for a while: it seems lost.",
+                "/tasks",
+                f"worker:{worker.id}",
+            )
     for queue in queues:
         if queue.unroutable and queue.workers and queue.paused_at is None:
             yield Banner(
@@ -94,4 +99,6 @@ def banners(queues: Sequence[QueueInfo], workers: Sequence[WorkerInfo]) -> Itera
             yield Banner("warning", f"Queue {queue.name} is paused{by}.", "/tasks", f"queue:{queue.name} state:ready")
     for worker in workers:
         if worker.stuck:
-            yield Banner("warning", f"Worker {worker.name} has {worker.stuck} stuck threads.", "/workers")
+            yield Banner(
+                "warning", f"Worker {worker.name} has {worker.stuck} stuck threads.", "/tasks", f"worker:{worker.id}"
+            )
