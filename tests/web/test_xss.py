@@ -4,8 +4,6 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
-import pytest
-
 from holdfast._db.connection import connect_sync
 
 from .conftest import Browser, plant_task, rows
@@ -114,8 +112,12 @@ async def test_X5_no_text_becomes_html(browser: Browser, holdfast_url: str) -> N
         assert Page(await browser.page(path)).wrong == [], path
 
 
-@pytest.mark.parametrize("evil", EVIL)
-async def test_X5_no_address_becomes_html(browser: Browser, evil: str) -> None:
+async def test_X5_no_address_becomes_html(browser: Browser) -> None:
+    for evil in EVIL:
+        await try_addresses(browser, evil)
+
+
+async def try_addresses(browser: Browser, evil: str) -> None:
     for path in ("/tasks", "/parked", "/bulk/new", "/workers"):
         for name in ("q", "verb", "below", "limit", "id", "all", "other"):
             answer = await browser.client.get(path, params={name: evil})
