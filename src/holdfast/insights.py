@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from holdfast._model.duration import Duration, seconds
+from holdfast._model.figures import By, Figures
+from holdfast._model.figures import Figure as Figure
+from holdfast._model.figures import Point as Point
+from holdfast._model.figures import Spread as Spread
 from holdfast._model.filter import EVERYTHING, Filter
 from holdfast._model.names import made_at
 from holdfast._model.overview import COUNTED
@@ -17,6 +22,7 @@ from holdfast._model.overview import QueueInfo as QueueInfo
 from holdfast._model.overview import Standing as Standing
 from holdfast._model.overview import Unfinished as Unfinished
 from holdfast._model.reference import Progress, Ref, TaskInfo
+from holdfast._sql import figures as counted
 from holdfast._sql.filters import filtered
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
@@ -201,6 +207,26 @@ def standing_now(queries: Queries, kind: str | None = None) -> Query[tuple[list[
         query.parameters,
         lambda rows: ([Standing(*row[:4]) for row in rows if row[0] is not None], not any(row[4] for row in rows)),
     )
+
+
+def figures(
+    queries: Queries,
+    since: Duration = "1h",
+    step: Duration | None = None,
+    *,
+    queue: str | None = None,
+    kind: str | None = None,
+    at_step: str | None = None,
+    by: By | None = None,
+) -> Query[Figures]:
+    """What happened from `since` ago until now: throughput, errors, percentiles of waits and runs, in steps of time.
+
+    Steps are whole minutes; beyond three days, whole hours. Without `step` there are about 60 steps. `by` tells kinds,
+    queues or steps (as `kind.Step`) apart. Stays fast whatever the size of the history.
+    """
+    span = timedelta(seconds=max(60.0, seconds(since, "since")))
+    each = span / 60 if step is None else timedelta(seconds=seconds(step, "step"))
+    return counted.read(queries, span, each, queue=queue, kind=kind, at_step=at_step, by=by)
 
 
 def unfinished(queries: Queries, *, above: UUID | None = None, limit: int = 1000) -> Query[list[Unfinished]]:

@@ -110,10 +110,19 @@ class Operations(ABC):
         await self._run(self._queries.set_queue(check_queue(name), bag))
 
     async def set_default(
-        self, *, retention: Duration | None = None, by: str | None = None, why: str | None = None
+        self,
+        *,
+        retention: Duration | None = None,
+        figures: Duration | None = None,
+        by: str | None = None,
+        why: str | None = None,
     ) -> None:
-        """Changes what holds for all queues that say nothing else; a `retention` of "default" is 7 days."""
-        bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
+        """Changes what holds for all queues that say nothing else; a `retention` of "default" is 7 days.
+
+        `figures`: how long figures are kept, whatever becomes of the history; "default" is 30 days.
+        """
+        given = {"retention": history.given(retention), "figures": history.given(figures, "figures")}
+        bag = insights.options_bag(**given, by=by, why=why)
         await self._run(self._queries.set_default(bag))
 
     async def retention(self, queue: str | None = None, /) -> timedelta:

@@ -230,9 +230,17 @@ class SyncApp:
         bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
         self._run(self._queries.set_queue(check_queue(name), bag))
 
-    def set_default(self, *, retention: Duration | None = None, by: str | None = None, why: str | None = None) -> None:
+    def set_default(
+        self,
+        *,
+        retention: Duration | None = None,
+        figures: Duration | None = None,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> None:
         """As `App.set_default`, blocking."""
-        bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
+        given = {"retention": history.given(retention), "figures": history.given(figures, "figures")}
+        bag = insights.options_bag(**given, by=by, why=why)
         self._run(self._queries.set_default(bag))
 
     def retention(self, queue: str | None = None, /) -> timedelta:

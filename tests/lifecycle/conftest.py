@@ -24,6 +24,8 @@ TABLES = (
     "partition",
     "schedule",
     "occurrence",
+    "figure",
+    "figure_hour",
 )
 
 

@@ -107,8 +107,8 @@ async def test_A4_a_chore_that_cannot_be_done_is_told_once_and_the_worker_works_
     worker = maintaining(holdfast.worker(queues=["default"]), every=0.01)
     once, passes = worker.maintenance.once, []
 
-    async def counted() -> Any:
-        passes.append(answer := await once())
+    async def counted(*chores: Any) -> Any:
+        passes.append(answer := await once(*chores))
         return answer
 
     worker.maintenance.once = counted  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from datetime import date
 
 from holdfast._db.link import Link
 from holdfast._db.trouble import gave_way
-from holdfast._sql import history, schedules
+from holdfast._sql import figures, history, schedules
 from holdfast._sql.queries import Queries
 
 log = logging.getLogger("holdfast.worker")
@@ -28,6 +28,8 @@ SLICES = 50
 """Slices of a pass."""
 ROWS = 1000
 """Rows that a statement deletes from a small table."""
+PIECES = 50
+"""Pieces of the log that a pass counts at most."""
 
 
 @dataclass(slots=True)
@@ -131,6 +133,27 @@ async def forget_occurrences(link: Link, queries: Queries) -> Done:
     """Occurrences of schedules whose tasks are no longer in the history."""
     count = await link.run(schedules.sweep(queries, ROWS))
     return Done([f"forgot {count:,} old occurrences"] if count else [], more=count >= ROWS)
+
+
+async def count_figures(link: Link, queries: Queries) -> Done:
+    """Minutes that have ended."""
+    attempts = 0
+    for _ in range(PIECES):
+        rolled = await link.follow(figures.roll_up(queries), lock_timeout=LOCK_TIMEOUT)
+        attempts += rolled.attempts
+        if not rolled.more:
+            break
+    else:
+        return Done(more=True)
+    if attempts:
+        await link.run(figures.summarize(queries))
+    return Done()
+
+
+async def forget_figures(link: Link, queries: Queries) -> Done:
+    """Figures that are no longer kept."""
+    count = await link.run(figures.forget(queries, ROWS))
+    return Done(more=count >= ROWS)
 
 
 def in_bytes(size: float) -> str:

@@ -7,17 +7,21 @@ again at the next pass, and keeps neither the other chores nor the worker from g
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeAlias
 
 from holdfast._db.link import Link
 from holdfast._db.trouble import explained, is_passing, is_unknown
+from holdfast._engine.attempt import now
 from holdfast._engine.history import (
     LOCK_TIMEOUT,
     Done,
+    count_figures,
     drop_old_days,
     forget_changes,
+    forget_figures,
     forget_occurrences,
     forget_workers,
     make_partitions,
@@ -26,7 +30,7 @@ from holdfast._engine.history import (
     sweep_queues,
 )
 from holdfast._model.duration import in_short
-from holdfast._sql import history
+from holdfast._sql import figures, history
 from holdfast._sql.queries import Queries
 from holdfast.errors import DatabaseUnreachable
 
@@ -34,7 +38,11 @@ log = logging.getLogger("holdfast.worker")
 
 Chore: TypeAlias = Callable[[Link, Queries], Awaitable[Done]]
 
+COUNTING: dict[str, Chore] = {"counting figures": count_figures}
+"""What is done more often than the rest."""
+
 CHORES: dict[str, Chore] = {
+    **COUNTING,
     "making partitions": make_partitions,
     "dropping old history": drop_old_days,
     "deleting what queues no longer keep": sweep_queues,
@@ -43,6 +51,7 @@ CHORES: dict[str, Chore] = {
     "forgetting old changes": forget_changes,
     "sweeping progress left behind": sweep_progress,
     "forgetting old occurrences": forget_occurrences,
+    "forgetting old figures": forget_figures,
 }
 """All chores, in their order, by what they do."""
 
@@ -50,16 +59,28 @@ FIRST = 10.0
 EVERY = 600.0
 SOON = 5.0
 """Seconds, more or less, until the first pass, between passes, and until the next when one has left something."""
+COUNT = 20.0
+"""Seconds, more or less, between looks whether figures are to be counted; one worker of all does it."""
 
 
 class Maintenance:
     """Does the chores of one schema, with a connection that is closed in between.
 
-    `retention`, in seconds, is what this worker was told: it counts if nobody has told the database.
+    `retention`, in seconds, is what this worker was told: it counts if nobody has told the database. `glance` is a
+    connection that is open anyway, to see whether there is something to do.
     """
 
-    def __init__(self, link: Link, queries: Queries, *, retention: float | None = None, by: str = "") -> None:
+    def __init__(
+        self,
+        link: Link,
+        queries: Queries,
+        *,
+        glance: Link | None = None,
+        retention: float | None = None,
+        by: str = "",
+    ) -> None:
         self._link = link
+        self._glance = glance or link
         self._queries = queries
         self._retention = None if retention is None else timedelta(seconds=retention)
         self._by = by
@@ -67,26 +88,41 @@ class Maintenance:
         self.first = FIRST
         self.every = EVERY
         self.soon = SOON
+        self.count = COUNT
 
     async def run(self) -> None:
         """Does the chores for ever. Workers that were started together do not do them together."""
-        pause = self.first
+        all_at, count_at = _soon(self.first), _soon(self.count)
         while True:
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
-            done, failures = await self.once()
-            for each in done.what:
-                log.info("%s", each)
-            for chore, error in failures.items():
-                self._tell(chore, error)
-            self._failing = set(failures)
-            pause = self.soon if done.more else self.every
+            await asyncio.sleep(max(0.0, min(all_at, count_at) - now()))
+            if now() >= all_at:
+                done = await self._pass(CHORES)
+                all_at = _soon(self.soon if done.more else self.every)
+            elif await self._is_to_count():
+                await self._pass(COUNTING)
+            count_at = _soon(self.count)
 
-    async def once(self) -> tuple[Done, dict[str, Exception]]:
+    async def _is_to_count(self) -> bool:
+        # If it cannot be asked, there is trouble that others tell about.
+        with suppress(Exception):
+            return not await self._glance.run(figures.rest(self._queries, timedelta(seconds=self.count / 2)))
+        return False
+
+    async def _pass(self, chores: Mapping[str, Chore]) -> Done:
+        done, failures = await self.once(chores)
+        for each in done.what:
+            log.info("%s", each)
+        for chore, error in failures.items():
+            self._tell(chore, error)
+        self._failing = self._failing - chores.keys() | failures.keys()
+        return done
+
+    async def once(self, chores: Mapping[str, Chore] = CHORES) -> tuple[Done, dict[str, Exception]]:
         """One pass: what was done, and what failed."""
         whole, failures = Done(), dict[str, Exception]()
         try:
             await self._propose()
-            for name, chore in CHORES.items():
+            for name, chore in chores.items():
                 try:
                     done = await chore(self._link, self._queries)
                 except Exception as error:
@@ -125,3 +161,7 @@ class Maintenance:
         elif not known:
             said = explained(error, self._queries.schema) or error
             log.error("%s fails: %s", chore, said, exc_info=None if said is not error else error)
+
+
+def _soon(pause: float) -> float:
+    return now() + pause * random.uniform(0.5, 1.5)  # noqa: S311 - no secret

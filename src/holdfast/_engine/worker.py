@@ -147,6 +147,7 @@ class Worker:
         self.maintenance = Maintenance(
             self._links["maintain"],
             self._queries,
+            glance=self._links["reap"],
             retention=settings.retention,
             by=self.presence.name,
         )

@@ -65,6 +65,8 @@ def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
     """What a statement needs to know about one ending."""
     attempt = ending.attempt
     values: dict[str, Any] = {"attempt": attempt.number}
+    if not isinstance(ending.outcome, (Finished, Cancelled)):
+        values["run_at"] = attempt.run_at  # these two take the whole row along, and that knows it
     if attempt.told is not None and attempt.told.report:
         values["report"] = attempt.told.report
     match ending.outcome:
@@ -86,9 +88,18 @@ def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
                 # A row under an old name: its next args are those of the new one.
                 values |= {"kind": attempt.definition.kind, "old_kind": attempt.kind}
         case Retried(error=error, delay=delay):
-            values |= {"outcome": "retried", "error": msgspec.Raw(error), "errors": 1, "delay": delay}
+            values |= {
+                "outcome": "retried",
+                "error": msgspec.Raw(error),
+                "errors": 1,
+                "delay": delay,
+            }
         case Failed(error=error, charged=charged):
-            values |= {"outcome": "failed", "error": msgspec.Raw(error), "errors": int(charged)}
+            values |= {
+                "outcome": "failed",
+                "error": msgspec.Raw(error),
+                "errors": int(charged),
+            }
         case Snoozed(delay=delay, at=at):
             values |= {"outcome": "snoozed", "at": at, "delay": delay}
         case Released(delay=delay):

@@ -127,13 +127,13 @@ def retention(queries: Queries, queue: str | None) -> Query[timedelta]:
     return _query(queries, "retention", _maybe, queue=queue)
 
 
-def given(value: Duration | None) -> str | None:
+def given(value: Duration | None, what: str = "retention") -> str | None:
     """A retention as people give it, for SQL; refused if it is too short. "default" stays as it is."""
     if value is None or value == "default":
         return None if value is None else "default"
-    span = timedelta(seconds=seconds(value, "retention"))
+    span = timedelta(seconds=seconds(value, what))
     if span < timedelta(seconds=DAY):
-        raise InvalidDuration(f"retention ({in_short(span)}) must be a day at least: history is kept by the day")
+        raise InvalidDuration(f"{what} ({in_short(span)}) must be a day at least: history is kept by the day")
     return in_words(span)
 
 

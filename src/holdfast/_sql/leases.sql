@@ -55,11 +55,11 @@ WITH expired AS MATERIALIZED (
     ORDER BY c.id LIMIT :limit::integer FOR UPDATE OF c SKIP LOCKED
 ), logged AS (
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error,
-                                  report, parked)
+                                  report, parked, run_at)
     SELECT e.id, e.queue, e.kind, e.step, e.args, e.moves, e.attempt, e.worker_id, e.claimed_at, 'lost',
            jsonb_build_object('type', 'WorkerLost', 'message', format('worker %s let its lease run out at %s', e.worker_id, e.lease_expires_at)),
            (SELECT p.report FROM holdfast.progress p WHERE p.task_id = e.id AND p.queue = e.queue AND p.attempt = e.attempt),
-           e.max_crashes = 0 OR e.crashes >= e.max_crashes AND e.crashed
+           e.max_crashes = 0 OR e.crashes >= e.max_crashes AND e.crashed, e.run_at
     FROM expired e
 )
 UPDATE holdfast.task t

@@ -153,11 +153,11 @@ WITH moved AS (
       AND t.cancel_at IS NULL
     RETURNING t.id, t.queue, t.kind, t.moves, t.claimed_at
 ), logged AS (
-    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, report)
+    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, report, run_at)
     SELECT m.id, m.queue, coalesce(:outcomes::jsonb -> m.id::text ->> 'old_kind', m.kind), :outcomes::jsonb -> m.id::text ->> 'old_step', :outcomes::jsonb -> m.id::text -> 'old_args',
            m.moves - 1, (:outcomes::jsonb -> m.id::text -> 'attempt')::integer, :worker::uuid,
            to_timestamp((:outcomes::jsonb -> m.id::text -> 'claimed_at')::float8), 'advanced',
-           :outcomes::jsonb -> m.id::text -> 'report'
+           :outcomes::jsonb -> m.id::text -> 'report', to_timestamp((:outcomes::jsonb -> m.id::text -> 'run_at')::float8)
     FROM moved m
 )/*children of moved*/
 SELECT id, date_part('epoch', claimed_at) FROM moved
@@ -179,10 +179,11 @@ WITH stayed AS (
     RETURNING t.id, t.queue, t.kind, t.step, t.args, t.state, t.moves, t.attempt, t.claimed_at
 ), logged AS (
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error,
-                                  report, parked)
+                                  report, parked, run_at)
     SELECT s.id, s.queue, s.kind, s.step, s.args, s.moves, s.attempt, :worker::uuid, s.claimed_at,
            :outcomes::jsonb -> s.id::text ->> 'outcome', :outcomes::jsonb -> s.id::text -> 'error',
-           :outcomes::jsonb -> s.id::text -> 'report', s.state = 'parked'
+           :outcomes::jsonb -> s.id::text -> 'report', s.state = 'parked',
+           to_timestamp((:outcomes::jsonb -> s.id::text -> 'run_at')::float8)
     FROM stayed s
 )
 SELECT id, NULL::float8 FROM stayed

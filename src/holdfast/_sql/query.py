@@ -25,6 +25,7 @@ FILES = (
     "schedules",
     "insights",
     "health",
+    "figures",
     "migrate",
     "roles",
 )

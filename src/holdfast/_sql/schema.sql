@@ -125,6 +125,12 @@ $$;
 
 COMMENT ON FUNCTION holdfast.archive_task(t holdfast.task, final_state text, reason text) IS 'Internal: moves a task that is not running, and is locked by the caller, to the archive.';
 
+CREATE FUNCTION holdfast.buckets() RETURNS double precision[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT '{0.001,0.002,0.005,0.01,0.02,0.05,0.1,0.2,0.5,1,2,5,10,20,50,100,200,500,1000,2000,5000,10000,20000,50000,100000}'::float8[] $$;
+
+COMMENT ON FUNCTION holdfast.buckets() IS 'The bounds between the buckets of waits and runs, in seconds. They never change: figures of all times are added up.';
+
 CREATE FUNCTION holdfast.cancel(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -269,6 +275,87 @@ END
 $$;
 
 COMMENT ON FUNCTION holdfast.check_options(options jsonb, known text[]) IS 'Internal: refuses options that are no object, have a name that is not known, or say by and why with other things than strings.';
+
+CREATE TABLE holdfast.figure (
+    minute timestamp with time zone NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    step text NOT NULL COLLATE pg_catalog."C",
+    outcome text NOT NULL COLLATE pg_catalog."C",
+    attempts bigint NOT NULL,
+    wait integer[] NOT NULL,
+    run integer[] NOT NULL,
+    wait_seconds double precision NOT NULL,
+    run_seconds double precision NOT NULL
+);
+
+COMMENT ON TABLE holdfast.figure IS 'The log of attempts, counted by the minute in which they ended. Written by workers a little later; kept for three days.';
+
+COMMENT ON COLUMN holdfast.figure.minute IS 'The beginning of the minute.';
+
+COMMENT ON COLUMN holdfast.figure.queue IS 'The queue of the tasks.';
+
+COMMENT ON COLUMN holdfast.figure.kind IS 'Their kind.';
+
+COMMENT ON COLUMN holdfast.figure.step IS 'The step that was executed.';
+
+COMMENT ON COLUMN holdfast.figure.outcome IS 'How the attempts ended.';
+
+COMMENT ON COLUMN holdfast.figure.attempts IS 'How many there were.';
+
+COMMENT ON COLUMN holdfast.figure.wait IS 'How many had waited how long, from due to claimed: as many as "holdfast".buckets() has bounds, and one more.';
+
+COMMENT ON COLUMN holdfast.figure.run IS 'How many took how long, from claimed to recorded, likewise.';
+
+COMMENT ON COLUMN holdfast.figure.wait_seconds IS 'How long they had waited, all together.';
+
+COMMENT ON COLUMN holdfast.figure.run_seconds IS 'How long they took, all together.';
+
+CREATE FUNCTION holdfast.count_log(since timestamp with time zone, until timestamp with time zone) RETURNS SETOF holdfast.figure
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+    WITH log AS (
+        SELECT l.finished_at, l.queue, l.kind, l.step, l.outcome, l.run_at, l.claimed_at
+        FROM "holdfast".attempt l WHERE l.finished_at >= since AND l.finished_at < until
+        UNION ALL
+        SELECT a.finished_at, a.queue, a.kind, a.step, a.outcome, a.run_at, a.claimed_at
+        FROM "holdfast".archive a WHERE a.finished_at >= since AND a.finished_at < until AND a.outcome IS NOT NULL
+    ), timed AS (
+        SELECT date_bin('1 minute', l.finished_at, 'epoch') AS minute, l.queue, l.kind, l.step, l.outcome,
+               greatest(date_part('epoch', l.claimed_at - l.run_at), 0) AS wait, l.run_at IS NOT NULL AS known,
+               greatest(date_part('epoch', l.finished_at - l.claimed_at), 0) AS run
+        FROM log l
+    ), bucketed AS MATERIALIZED (
+        SELECT t.minute, t.queue, t.kind, t.step, t.outcome, CASE WHEN t.known THEN width_bucket(t.wait, "holdfast".buckets()) END AS w,
+               width_bucket(t.run, "holdfast".buckets()) AS r, count(*) AS n, sum(t.wait) FILTER (WHERE t.known) AS wait, sum(t.run) AS run
+        FROM timed t GROUP BY 1, 2, 3, 4, 5, 6, 7
+    )
+    SELECT b.minute, b.queue, b.kind, b.step, b.outcome, sum(b.n)::bigint,
+           ARRAY[coalesce(sum(b.n) FILTER (WHERE b.w = 0), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 1), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 2), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 3), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 4), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 5), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 6), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 7), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 8), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 9), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 10), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 11), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 12), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 13), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 14), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 15), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 16), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 17), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 18), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 19), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 20), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 21), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 22), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 23), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 24), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 25), 0)]::integer[],
+           ARRAY[coalesce(sum(b.n) FILTER (WHERE b.r = 0), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 1), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 2), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 3), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 4), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 5), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 6), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 7), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 8), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 9), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 10), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 11), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 12), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 13), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 14), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 15), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 16), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 17), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 18), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 19), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 20), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 21), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 22), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 23), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 24), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 25), 0)]::integer[],
+           coalesce(sum(b.wait), 0), coalesce(sum(b.run), 0)
+    FROM bucketed b GROUP BY 1, 2, 3, 4, 5
+$$;
+
+COMMENT ON FUNCTION holdfast.count_log(since timestamp with time zone, until timestamp with time zone) IS 'Internal: figures of a span of time, counted from the log.';
 
 CREATE FUNCTION holdfast.delete_schedule(name text, options jsonb DEFAULT '{}'::jsonb) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1373,7 +1460,7 @@ $$;
 
 COMMENT ON FUNCTION holdfast.pause_schedule(name text, options jsonb) IS 'Pauses a schedule: nothing of it is enqueued until "holdfast".resume_schedule(name). Options: by, why.';
 
-CREATE FUNCTION holdfast.read_retention(value jsonb) RETURNS interval
+CREATE FUNCTION holdfast.read_retention(value jsonb, what text DEFAULT 'retention'::text) RETURNS interval
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
@@ -1389,17 +1476,17 @@ BEGIN
         span := NULL;
     END;
     IF span IS NULL OR jsonb_typeof(value) <> 'string' THEN
-        RAISE EXCEPTION 'holdfast: retention must be a time span or "default", not %', left(value::text, 200)
-            USING ERRCODE = '22023', HINT = 'Write for example {"retention": "14 days"}.';
+        RAISE EXCEPTION 'holdfast: % must be a time span or "default", not %', what, left(value::text, 200)
+            USING ERRCODE = '22023', HINT = format('Write for example {"%s": "14 days"}.', what);
     ELSIF span < interval '1 day' OR span > interval '100 years' THEN
-        RAISE EXCEPTION 'holdfast: a retention of % is not possible: it is 1 day to 100 years', said
+        RAISE EXCEPTION 'holdfast: % of % is not possible: it is 1 day to 100 years', CASE what WHEN 'retention' THEN 'a retention' ELSE 'a retention (' || what || ')' END, said
             USING ERRCODE = '22023', HINT = 'History is kept in partitions of a day.';
     END IF;
     RETURN span;
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.read_retention(value jsonb) IS 'Internal: a retention as people give it; null for "default".';
+COMMENT ON FUNCTION holdfast.read_retention(value jsonb, what text) IS 'Internal: a retention as people give it; null for "default".';
 
 CREATE FUNCTION holdfast.refuse_id(id uuid, state text) RETURNS void
     LANGUAGE plpgsql
@@ -1533,9 +1620,17 @@ CREATE FUNCTION holdfast.set_default(options jsonb) RETURNS jsonb
     AS $$
 DECLARE
     span interval := "holdfast".read_retention(options -> 'retention');
+    counts interval := "holdfast".read_retention(options -> 'figures', 'figures');
     was interval;
 BEGIN
-    PERFORM "holdfast".check_options(options, ARRAY['retention', 'by', 'why']);
+    PERFORM "holdfast".check_options(options, ARRAY['retention', 'figures', 'by', 'why']);
+    IF options ? 'figures' THEN
+        SELECT s.figures INTO was FROM "holdfast".setting s;
+        INSERT INTO "holdfast".setting (figures) VALUES (counts) ON CONFLICT (one) DO UPDATE SET figures = excluded.figures;
+        INSERT INTO "holdfast".change (action, by, why, old, new)
+        VALUES ('set', coalesce(options ->> 'by', session_user), options ->> 'why',
+                jsonb_build_object('figures', was), jsonb_build_object('figures', counts));
+    END IF;
     IF options ? 'retention' THEN
         PERFORM "holdfast".sweep_anew();
         SELECT s.retention INTO was FROM "holdfast".setting s;
@@ -1544,11 +1639,11 @@ BEGIN
         VALUES ('set', coalesce(options ->> 'by', session_user), options ->> 'why',
                 jsonb_build_object('retention', was), jsonb_build_object('retention', span));
     END IF;
-    RETURN (SELECT jsonb_build_object('retention', s.retention) FROM "holdfast".setting s);
+    RETURN (SELECT jsonb_build_object('retention', s.retention, 'figures', s.figures) FROM "holdfast".setting s);
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.set_default(options jsonb) IS 'Changes what holds for all queues that say nothing else, and answers it. Options: retention (such as "14 days": how long finished tasks and their attempts are kept; "default": 7 days), by, why.';
+COMMENT ON FUNCTION holdfast.set_default(options jsonb) IS 'Changes what holds for all queues that say nothing else, and answers it. Options: retention (such as "14 days": how long finished tasks and their attempts are kept; "default": 7 days), figures (how long figures are kept; "default": 30 days), by, why.';
 
 CREATE FUNCTION holdfast.set_queue(name text, options jsonb) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1629,6 +1724,35 @@ $$;
 
 COMMENT ON FUNCTION holdfast.stop_workers(worker uuid, options jsonb) IS 'Asks one worker, or all, to stop as SIGTERM does; answers how many were asked. All have stopped when: select count(*) from "holdfast".worker where stopped_at is null is 0. Options: by, why.';
 
+CREATE FUNCTION holdfast.summarize_log() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '50ms'
+    AS $$
+DECLARE
+    index oid;
+BEGIN
+    FOR index IN
+        SELECT x.indexrelid FROM pg_catalog.pg_class c
+        JOIN pg_catalog.pg_index x ON x.indrelid = c.oid
+        JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+        JOIN pg_catalog.pg_am m ON m.oid = i.relam AND m.amname = 'brin'
+        WHERE c.relnamespace = to_regnamespace(quote_ident('holdfast')) AND c.relispartition
+          AND c.relname IN (SELECT t.name || to_char("holdfast".now() AT TIME ZONE 'UTC' - n * interval '1 day', '"_p"YYYYMMDD')
+                            FROM (VALUES ('archive'), ('attempt')) AS t(name), generate_series(0, 1) AS n)
+        ORDER BY c.relname
+    LOOP
+        BEGIN
+            PERFORM brin_summarize_new_values(index);
+        EXCEPTION WHEN lock_not_available OR query_canceled THEN
+            NULL;  -- somebody cleans it up, and does the same
+        END;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.summarize_log() IS 'Internal: lets the indexes by time know what was written today and yesterday.';
+
 CREATE FUNCTION holdfast.sweep_anew() RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -1679,6 +1803,7 @@ CREATE TABLE holdfast.attempt (
     error jsonb,
     report jsonb,
     parked boolean DEFAULT false NOT NULL,
+    run_at timestamp with time zone,
     CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['advanced'::text, 'retried'::text, 'failed'::text, 'snoozed'::text, 'lost'::text, 'released'::text])))
 )
 PARTITION BY RANGE (finished_at);
@@ -1712,6 +1837,8 @@ COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, traceback and causes
 COMMENT ON COLUMN holdfast.attempt.report IS 'Figures that the attempt told with ctx.report, such as {"rows": 42}.';
 
 COMMENT ON COLUMN holdfast.attempt.parked IS 'Whether its end parked the task: every failed one, and a lost one if its worker was lost too often or it must not be rerun.';
+
+COMMENT ON COLUMN holdfast.attempt.run_at IS 'When it was due.';
 
 CREATE TABLE holdfast.progress (
     task_id uuid NOT NULL,
@@ -1831,6 +1958,68 @@ COMMENT ON COLUMN holdfast.change.old IS 'The values before.';
 COMMENT ON COLUMN holdfast.change.new IS 'The values after.';
 
 COMMENT ON COLUMN holdfast.change.at IS 'When.';
+
+CREATE TABLE holdfast.figure_hour (
+    hour timestamp with time zone CONSTRAINT figure_minute_not_null NOT NULL,
+    queue text CONSTRAINT figure_queue_not_null NOT NULL COLLATE pg_catalog."C",
+    kind text CONSTRAINT figure_kind_not_null NOT NULL COLLATE pg_catalog."C",
+    step text CONSTRAINT figure_step_not_null NOT NULL COLLATE pg_catalog."C",
+    outcome text CONSTRAINT figure_outcome_not_null NOT NULL COLLATE pg_catalog."C",
+    attempts bigint CONSTRAINT figure_attempts_not_null NOT NULL,
+    wait integer[] CONSTRAINT figure_wait_not_null NOT NULL,
+    run integer[] CONSTRAINT figure_run_not_null NOT NULL,
+    wait_seconds double precision CONSTRAINT figure_wait_seconds_not_null NOT NULL,
+    run_seconds double precision CONSTRAINT figure_run_seconds_not_null NOT NULL
+);
+
+COMMENT ON TABLE holdfast.figure_hour IS 'The figures by the hour, for longer spans of time; kept for 30 days unless "holdfast".set_default says otherwise.';
+
+COMMENT ON COLUMN holdfast.figure_hour.hour IS 'The beginning of the hour, in UTC.';
+
+COMMENT ON COLUMN holdfast.figure_hour.queue IS 'The queue of the tasks.';
+
+COMMENT ON COLUMN holdfast.figure_hour.kind IS 'Their kind.';
+
+COMMENT ON COLUMN holdfast.figure_hour.step IS 'The step that was executed.';
+
+COMMENT ON COLUMN holdfast.figure_hour.outcome IS 'How the attempts ended.';
+
+COMMENT ON COLUMN holdfast.figure_hour.attempts IS 'How many there were.';
+
+COMMENT ON COLUMN holdfast.figure_hour.wait IS 'How many had waited how long, from due to claimed: as many as "holdfast".buckets() has bounds, and one more.';
+
+COMMENT ON COLUMN holdfast.figure_hour.run IS 'How many took how long, from claimed to recorded, likewise.';
+
+COMMENT ON COLUMN holdfast.figure_hour.wait_seconds IS 'How long they had waited, all together.';
+
+COMMENT ON COLUMN holdfast.figure_hour.run_seconds IS 'How long they took, all together.';
+
+CREATE TABLE holdfast.figure_place (
+    one boolean DEFAULT true NOT NULL,
+    settled timestamp with time zone NOT NULL,
+    until timestamp with time zone NOT NULL,
+    seen_at timestamp with time zone NOT NULL,
+    seen_xid xid8 DEFAULT '0'::xid8 NOT NULL,
+    seen_open text[] DEFAULT '{}'::text[] NOT NULL,
+    looked_at timestamp with time zone NOT NULL,
+    CONSTRAINT figure_place_one CHECK (one)
+);
+
+COMMENT ON TABLE holdfast.figure_place IS 'How far figures have come: one row.';
+
+COMMENT ON COLUMN holdfast.figure_place.one IS 'Always true: there is one row.';
+
+COMMENT ON COLUMN holdfast.figure_place.settled IS 'Minutes before this one are counted for good; so are the hours before.';
+
+COMMENT ON COLUMN holdfast.figure_place.until IS 'Minutes before this one are counted; those from settled on once more, when nobody can add to them.';
+
+COMMENT ON COLUMN holdfast.figure_place.seen_at IS 'When it was noted which transactions were open. Once they have ended, the minutes before are complete.';
+
+COMMENT ON COLUMN holdfast.figure_place.seen_xid IS 'The transactions that were open then have smaller ids, if they have any.';
+
+COMMENT ON COLUMN holdfast.figure_place.seen_open IS 'The virtual ids of those transactions.';
+
+COMMENT ON COLUMN holdfast.figure_place.looked_at IS 'When a worker last did something about figures.';
 
 CREATE TABLE holdfast.grantee (
     role text NOT NULL,
@@ -2102,6 +2291,7 @@ COMMENT ON VIEW holdfast.schedules IS 'All schedules. condition: active, paused,
 CREATE TABLE holdfast.setting (
     one boolean DEFAULT true NOT NULL,
     retention interval,
+    figures interval,
     CONSTRAINT setting_one CHECK (one)
 );
 
@@ -2110,6 +2300,8 @@ COMMENT ON TABLE holdfast.setting IS 'What holds for all queues that say nothing
 COMMENT ON COLUMN holdfast.setting.one IS 'Always true: there is one row.';
 
 COMMENT ON COLUMN holdfast.setting.retention IS 'How long finished tasks and their attempts are kept; null: 7 days.';
+
+COMMENT ON COLUMN holdfast.setting.figures IS 'How long figures are kept; null: 30 days.';
 
 CREATE VIEW holdfast.tasks AS
  SELECT t.id,
@@ -2181,6 +2373,15 @@ COMMENT ON VIEW holdfast.tasks IS 'All tasks, live and archived. phase says more
 ALTER TABLE ONLY holdfast.change
     ADD CONSTRAINT change_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY holdfast.figure_hour
+    ADD CONSTRAINT figure_hour_pkey PRIMARY KEY (hour, queue, kind, step, outcome);
+
+ALTER TABLE ONLY holdfast.figure
+    ADD CONSTRAINT figure_pkey PRIMARY KEY (minute, queue, kind, step, outcome);
+
+ALTER TABLE ONLY holdfast.figure_place
+    ADD CONSTRAINT figure_place_pkey PRIMARY KEY (one);
+
 ALTER TABLE ONLY holdfast.grantee
     ADD CONSTRAINT grantee_pkey PRIMARY KEY (role, part);
 
@@ -2220,7 +2421,11 @@ ALTER TABLE ONLY holdfast.task
 ALTER TABLE ONLY holdfast.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (id);
 
+CREATE INDEX archive_finished_at ON ONLY holdfast.archive USING brin (finished_at) WITH (pages_per_range='32');
+
 CREATE INDEX archive_id ON ONLY holdfast.archive USING btree (id);
+
+CREATE INDEX attempt_finished_at ON ONLY holdfast.attempt USING brin (finished_at) WITH (pages_per_range='32');
 
 CREATE INDEX attempt_parked ON ONLY holdfast.attempt USING btree (finished_at, task_id, attempt) WHERE parked;
 

@@ -156,6 +156,8 @@ CREATE TABLE holdfast.archive (
     CONSTRAINT archive_state CHECK (state IN ('done', 'cancelled', 'expired', 'discarded'))
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX archive_id ON holdfast.archive (id);
+-- For figures: by time at next to no cost, because rows come in the order of time.
+CREATE INDEX archive_finished_at ON holdfast.archive USING brin (finished_at) WITH (pages_per_range = 32);
 
 COMMENT ON TABLE holdfast.archive IS 'Finished tasks with their result and the record of their last attempt; a partition per UTC day of finished_at.';
 COMMENT ON COLUMN holdfast.archive.id IS 'The id it had as a task.';
@@ -196,9 +198,11 @@ CREATE TABLE holdfast.attempt (
     error       jsonb,
     report      jsonb,
     parked      boolean NOT NULL DEFAULT false,
+    run_at      timestamptz,
     CONSTRAINT attempt_outcome CHECK (outcome IN ('advanced', 'retried', 'failed', 'snoozed', 'lost', 'released'))
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX attempt_task ON holdfast.attempt (task_id, attempt);
+CREATE INDEX attempt_finished_at ON holdfast.attempt USING brin (finished_at) WITH (pages_per_range = 32);
 CREATE INDEX attempt_parked ON holdfast.attempt (finished_at, task_id, attempt) WHERE parked;
 
 COMMENT ON TABLE holdfast.attempt IS 'Every attempt that was not the last of its task; a partition per UTC day of finished_at. The view attempts has all of them.';
@@ -215,6 +219,7 @@ COMMENT ON COLUMN holdfast.attempt.finished_at IS 'When its end was recorded; na
 COMMENT ON COLUMN holdfast.attempt.outcome IS 'advanced: moved on; retried: error, tried again later; failed: error, parked; snoozed: asked to be called again; lost: its worker vanished; released: handed back unfinished, uncharged.';
 COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, traceback and causes, for retried, failed and lost.';
 COMMENT ON COLUMN holdfast.attempt.report IS 'Figures that the attempt told with ctx.report, such as {"rows": 42}.';
+COMMENT ON COLUMN holdfast.attempt.run_at IS 'When it was due.';
 COMMENT ON COLUMN holdfast.attempt.parked IS 'Whether its end parked the task: every failed one, and a lost one if its worker was lost too often or it must not be rerun.';
 
 -- Apart from the rows of tasks, which are hot. Logged, although it is only information: an unlogged table cannot be read
@@ -322,11 +327,13 @@ COMMENT ON COLUMN holdfast.queue.retention IS 'How long its finished tasks and t
 CREATE TABLE holdfast.setting (
     one       boolean PRIMARY KEY DEFAULT true,
     retention interval,
+    figures   interval,
     CONSTRAINT setting_one CHECK (one)
 );
 COMMENT ON TABLE holdfast.setting IS 'What holds for all queues that say nothing else: one row, or none. Changed by holdfast.set_default.';
 COMMENT ON COLUMN holdfast.setting.one IS 'Always true: there is one row.';
 COMMENT ON COLUMN holdfast.setting.retention IS 'How long finished tasks and their attempts are kept; null: 7 days.';
+COMMENT ON COLUMN holdfast.setting.figures IS 'How long figures are kept; null: 30 days.';
 
 CREATE TABLE holdfast.change (
     id      uuid PRIMARY KEY DEFAULT holdfast.new_id(),
@@ -439,3 +446,135 @@ CREATE FUNCTION holdfast.longest_retention() RETURNS interval
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT greatest(holdfast.retention(), max(q.retention)) FROM holdfast.queue q $$;
 COMMENT ON FUNCTION holdfast.longest_retention() IS 'Internal: the longest retention of any queue: older days are dropped whole.';
+
+-- Figures --------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast.figure (
+    minute       timestamptz NOT NULL,
+    queue        text NOT NULL COLLATE "C",
+    kind         text NOT NULL COLLATE "C",
+    step         text NOT NULL COLLATE "C",
+    outcome      text NOT NULL COLLATE "C",
+    attempts     bigint NOT NULL,
+    wait         integer[] NOT NULL,
+    run          integer[] NOT NULL,
+    wait_seconds double precision NOT NULL,
+    run_seconds  double precision NOT NULL,
+    PRIMARY KEY (minute, queue, kind, step, outcome)
+);
+COMMENT ON TABLE holdfast.figure IS 'The log of attempts, counted by the minute in which they ended. Written by workers a little later; kept for three days.';
+COMMENT ON COLUMN holdfast.figure.minute IS 'The beginning of the minute.';
+COMMENT ON COLUMN holdfast.figure.queue IS 'The queue of the tasks.';
+COMMENT ON COLUMN holdfast.figure.kind IS 'Their kind.';
+COMMENT ON COLUMN holdfast.figure.step IS 'The step that was executed.';
+COMMENT ON COLUMN holdfast.figure.outcome IS 'How the attempts ended.';
+COMMENT ON COLUMN holdfast.figure.attempts IS 'How many there were.';
+COMMENT ON COLUMN holdfast.figure.wait IS 'How many had waited how long, from due to claimed: as many as holdfast.buckets() has bounds, and one more.';
+COMMENT ON COLUMN holdfast.figure.run IS 'How many took how long, from claimed to recorded, likewise.';
+COMMENT ON COLUMN holdfast.figure.wait_seconds IS 'How long they had waited, all together.';
+COMMENT ON COLUMN holdfast.figure.run_seconds IS 'How long they took, all together.';
+
+CREATE TABLE holdfast.figure_hour (LIKE holdfast.figure INCLUDING COMMENTS);
+ALTER TABLE holdfast.figure_hour RENAME COLUMN minute TO hour;
+ALTER TABLE holdfast.figure_hour ADD PRIMARY KEY (hour, queue, kind, step, outcome);
+COMMENT ON TABLE holdfast.figure_hour IS 'The figures by the hour, for longer spans of time; kept for 30 days unless holdfast.set_default says otherwise.';
+COMMENT ON COLUMN holdfast.figure_hour.hour IS 'The beginning of the hour, in UTC.';
+
+CREATE TABLE holdfast.figure_place (
+    one       boolean PRIMARY KEY DEFAULT true,
+    settled   timestamptz NOT NULL,
+    until     timestamptz NOT NULL,
+    seen_at   timestamptz NOT NULL,
+    seen_xid  xid8 NOT NULL DEFAULT '0',
+    seen_open text[] NOT NULL DEFAULT '{}',
+    looked_at timestamptz NOT NULL,
+    CONSTRAINT figure_place_one CHECK (one)
+);
+COMMENT ON TABLE holdfast.figure_place IS 'How far figures have come: one row.';
+COMMENT ON COLUMN holdfast.figure_place.one IS 'Always true: there is one row.';
+COMMENT ON COLUMN holdfast.figure_place.settled IS 'Minutes before this one are counted for good; so are the hours before.';
+COMMENT ON COLUMN holdfast.figure_place.until IS 'Minutes before this one are counted; those from settled on once more, when nobody can add to them.';
+COMMENT ON COLUMN holdfast.figure_place.seen_at IS 'When it was noted which transactions were open. Once they have ended, the minutes before are complete.';
+COMMENT ON COLUMN holdfast.figure_place.seen_xid IS 'The transactions that were open then have smaller ids, if they have any.';
+COMMENT ON COLUMN holdfast.figure_place.seen_open IS 'The virtual ids of those transactions.';
+COMMENT ON COLUMN holdfast.figure_place.looked_at IS 'When a worker last did something about figures.';
+
+INSERT INTO holdfast.figure_place (settled, until, seen_at, looked_at)
+SELECT m, m, m, m FROM date_bin('1 minute', holdfast.now(), 'epoch') AS m;
+
+CREATE FUNCTION holdfast.buckets() RETURNS double precision[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT '{0.001,0.002,0.005,0.01,0.02,0.05,0.1,0.2,0.5,1,2,5,10,20,50,100,200,500,1000,2000,5000,10000,20000,50000,100000}'::float8[] $$;
+COMMENT ON FUNCTION holdfast.buckets() IS 'The bounds between the buckets of waits and runs, in seconds. They never change: figures of all times are added up.';
+
+-- One row of the log each, then one for each combination of buckets, then one for each figure. Whatever the statistics of a
+-- young day say, it must not read all of the day.
+CREATE FUNCTION holdfast.count_log(since timestamptz, until timestamptz) RETURNS SETOF holdfast.figure
+LANGUAGE sql STABLE SET enable_seqscan = off SET jit = off
+AS $$
+    WITH log AS (
+        SELECT l.finished_at, l.queue, l.kind, l.step, l.outcome, l.run_at, l.claimed_at
+        FROM holdfast.attempt l WHERE l.finished_at >= since AND l.finished_at < until
+        UNION ALL
+        SELECT a.finished_at, a.queue, a.kind, a.step, a.outcome, a.run_at, a.claimed_at
+        FROM holdfast.archive a WHERE a.finished_at >= since AND a.finished_at < until AND a.outcome IS NOT NULL
+    ), timed AS (
+        SELECT date_bin('1 minute', l.finished_at, 'epoch') AS minute, l.queue, l.kind, l.step, l.outcome,
+               greatest(date_part('epoch', l.claimed_at - l.run_at), 0) AS wait, l.run_at IS NOT NULL AS known,
+               greatest(date_part('epoch', l.finished_at - l.claimed_at), 0) AS run
+        FROM log l
+    ), bucketed AS MATERIALIZED (
+        SELECT t.minute, t.queue, t.kind, t.step, t.outcome, CASE WHEN t.known THEN width_bucket(t.wait, holdfast.buckets()) END AS w,
+               width_bucket(t.run, holdfast.buckets()) AS r, count(*) AS n, sum(t.wait) FILTER (WHERE t.known) AS wait, sum(t.run) AS run
+        FROM timed t GROUP BY 1, 2, 3, 4, 5, 6, 7
+    )
+    SELECT b.minute, b.queue, b.kind, b.step, b.outcome, sum(b.n)::bigint,
+           ARRAY[coalesce(sum(b.n) FILTER (WHERE b.w = 0), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 1), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 2), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 3), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 4), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 5), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 6), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 7), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 8), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 9), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 10), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 11), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 12), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 13), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 14), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 15), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 16), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 17), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 18), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 19), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 20), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 21), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 22), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 23), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.w = 24), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 25), 0)]::integer[],
+           ARRAY[coalesce(sum(b.n) FILTER (WHERE b.r = 0), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 1), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 2), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 3), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 4), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 5), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 6), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 7), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 8), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 9), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 10), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 11), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 12), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 13), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 14), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 15), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 16), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 17), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 18), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 19), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 20), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 21), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 22), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 23), 0),
+                 coalesce(sum(b.n) FILTER (WHERE b.r = 24), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 25), 0)]::integer[],
+           coalesce(sum(b.wait), 0), coalesce(sum(b.run), 0)
+    FROM bucketed b GROUP BY 1, 2, 3, 4, 5
+$$;
+COMMENT ON FUNCTION holdfast.count_log(timestamptz, timestamptz) IS 'Internal: figures of a span of time, counted from the log.';
+
+-- A young part of the log that the index does not know yet is read whole. Who does not own the tables cannot change that.
+CREATE FUNCTION holdfast.summarize_log() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+AS $$
+DECLARE
+    index oid;
+BEGIN
+    FOR index IN
+        SELECT x.indexrelid FROM pg_catalog.pg_class c
+        JOIN pg_catalog.pg_index x ON x.indrelid = c.oid
+        JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+        JOIN pg_catalog.pg_am m ON m.oid = i.relam AND m.amname = 'brin'
+        WHERE c.relnamespace = to_regnamespace(quote_ident(:'schema')) AND c.relispartition
+          AND c.relname IN (SELECT t.name || to_char(holdfast.now() AT TIME ZONE 'UTC' - n * interval '1 day', '"_p"YYYYMMDD')
+                            FROM (VALUES ('archive'), ('attempt')) AS t(name), generate_series(0, 1) AS n)
+        ORDER BY c.relname
+    LOOP
+        BEGIN
+            PERFORM brin_summarize_new_values(index);
+        EXCEPTION WHEN lock_not_available OR query_canceled THEN
+            NULL;  -- somebody cleans it up, and does the same
+        END;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION holdfast.summarize_log() IS 'Internal: lets the indexes by time know what was written today and yesterday.';

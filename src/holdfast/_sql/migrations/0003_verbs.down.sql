@@ -2,7 +2,7 @@
 DROP FUNCTION holdfast.set_default(jsonb);
 DROP FUNCTION holdfast.set_queue(text, jsonb);
 DROP FUNCTION holdfast.sweep_anew();
-DROP FUNCTION holdfast.read_retention(jsonb);
+DROP FUNCTION holdfast.read_retention(jsonb, text);
 DROP FUNCTION holdfast.resume(text, jsonb);
 DROP FUNCTION holdfast.pause(text, jsonb);
 DROP FUNCTION holdfast.pausable(text, jsonb);

@@ -294,7 +294,7 @@ COMMENT ON FUNCTION holdfast.resume(text, jsonb) IS
 
 -- Settings -------------------------------------------------------------------------------------------
 
-CREATE FUNCTION holdfast.read_retention(value jsonb) RETURNS interval
+CREATE FUNCTION holdfast.read_retention(value jsonb, what text DEFAULT 'retention') RETURNS interval
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -310,16 +310,16 @@ BEGIN
         span := NULL;
     END;
     IF span IS NULL OR jsonb_typeof(value) <> 'string' THEN
-        RAISE EXCEPTION 'holdfast: retention must be a time span or "default", not %', left(value::text, 200)
-            USING ERRCODE = '22023', HINT = 'Write for example {"retention": "14 days"}.';
+        RAISE EXCEPTION 'holdfast: % must be a time span or "default", not %', what, left(value::text, 200)
+            USING ERRCODE = '22023', HINT = format('Write for example {"%s": "14 days"}.', what);
     ELSIF span < interval '1 day' OR span > interval '100 years' THEN
-        RAISE EXCEPTION 'holdfast: a retention of % is not possible: it is 1 day to 100 years', said
+        RAISE EXCEPTION 'holdfast: % of % is not possible: it is 1 day to 100 years', CASE what WHEN 'retention' THEN 'a retention' ELSE 'a retention (' || what || ')' END, said
             USING ERRCODE = '22023', HINT = 'History is kept in partitions of a day.';
     END IF;
     RETURN span;
 END
 $$;
-COMMENT ON FUNCTION holdfast.read_retention(jsonb) IS 'Internal: a retention as people give it; null for "default".';
+COMMENT ON FUNCTION holdfast.read_retention(jsonb, text) IS 'Internal: a retention as people give it; null for "default".';
 
 -- What was deleted under the old settings tells nothing about the new ones. Whoever sweeps holds this lock.
 CREATE FUNCTION holdfast.sweep_anew() RETURNS void
@@ -361,9 +361,17 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     span interval := holdfast.read_retention(options -> 'retention');
+    counts interval := holdfast.read_retention(options -> 'figures', 'figures');
     was interval;
 BEGIN
-    PERFORM holdfast.check_options(options, ARRAY['retention', 'by', 'why']);
+    PERFORM holdfast.check_options(options, ARRAY['retention', 'figures', 'by', 'why']);
+    IF options ? 'figures' THEN
+        SELECT s.figures INTO was FROM holdfast.setting s;
+        INSERT INTO holdfast.setting (figures) VALUES (counts) ON CONFLICT (one) DO UPDATE SET figures = excluded.figures;
+        INSERT INTO holdfast.change (action, by, why, old, new)
+        VALUES ('set', coalesce(options ->> 'by', session_user), options ->> 'why',
+                jsonb_build_object('figures', was), jsonb_build_object('figures', counts));
+    END IF;
     IF options ? 'retention' THEN
         PERFORM holdfast.sweep_anew();
         SELECT s.retention INTO was FROM holdfast.setting s;
@@ -372,8 +380,8 @@ BEGIN
         VALUES ('set', coalesce(options ->> 'by', session_user), options ->> 'why',
                 jsonb_build_object('retention', was), jsonb_build_object('retention', span));
     END IF;
-    RETURN (SELECT jsonb_build_object('retention', s.retention) FROM holdfast.setting s);
+    RETURN (SELECT jsonb_build_object('retention', s.retention, 'figures', s.figures) FROM holdfast.setting s);
 END
 $$;
 COMMENT ON FUNCTION holdfast.set_default(jsonb) IS
-    'Changes what holds for all queues that say nothing else, and answers it. Options: retention (such as "14 days": how long finished tasks and their attempts are kept; "default": 7 days), by, why.';
+    'Changes what holds for all queues that say nothing else, and answers it. Options: retention (such as "14 days": how long finished tasks and their attempts are kept; "default": 7 days), figures (how long figures are kept; "default": 30 days), by, why.';

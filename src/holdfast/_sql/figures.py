@@ -1,0 +1,157 @@
+"""Figures: the log of attempts is counted by the minute, by any worker, once and for all.
+
+An attempt has the time when the statement that recorded it began, and is seen when its transaction commits: perhaps
+much later, if that was somebody's own. So a minute is complete once every transaction that was open when it ended has
+ended too. Until then it is counted for the time being, and later again, as a whole, in place of what was there.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from holdfast._model.figures import By, Counted, Figures, Spread, arranged
+from holdfast._sql.plans import Plan
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query, Row
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+
+GRACE = timedelta(seconds=10)
+"""A minute is not looked at before: the clock of the next server may be a little behind."""
+PATIENCE = timedelta(minutes=3)
+"""So long the end of open transactions is waited for before a minute is counted for the time being."""
+AT_ONCE = timedelta(minutes=10)
+"""The most that is counted in one transaction."""
+LIVE = timedelta(hours=1)
+"""The most that is counted by those who read, if no worker has done it."""
+MINUTES_KEPT = timedelta(days=3)
+"""For so long there are figures by the minute; those by the hour are kept longer."""
+
+
+class Place(NamedTuple):
+    """How far figures have come, and whether all transactions that were open at `seen_at` have ended."""
+
+    settled: datetime
+    until: datetime
+    seen_at: datetime
+    now: datetime
+    ended: bool
+
+
+class Rolled(NamedTuple):
+    """What came of a piece of counting: how many attempts, and whether there is more to do."""
+
+    attempts: int
+    more: bool
+
+
+def rest(queries: Queries, pause: timedelta) -> Query[bool]:
+    """Whether somebody has counted, or tried to, within this time."""
+    query = queries.read("figures_rest", rest=pause)
+    return Query(query.statement, query.parameters, lambda rows: bool(rows[0][0]))
+
+
+def roll_up(queries: Queries) -> Plan[Rolled]:
+    """Counts a piece of what can be counted now; for one transaction of READ COMMITTED."""
+    rows = yield queries.read("lock_figures")
+    if not rows:
+        return Rolled(0, False)
+    place = Place(*rows[0])
+    if place.until > _minute(place.now):
+        place = yield from _turned_back(queries, place)
+    start = place.settled if place.ended else place.until
+    if place.now - start > timedelta(days=1):
+        oldest = (yield queries.read("oldest_day"))[0][0]
+        start = max(start, oldest or start)
+    if not place.ended:
+        if place.now - place.until < PATIENCE:
+            return Rolled(0, False)
+        return (yield from _count(queries, place, start, _minute(place.now - GRACE)))
+    rolled: Rolled = yield from _count(queries, place, start, _minute(place.seen_at - GRACE), settle=True)
+    if not rolled.more:
+        yield queries.read("note_open")
+    return rolled
+
+
+def _count(queries: Queries, place: Place, start: datetime, end: datetime, *, settle: bool = False) -> Plan[Rolled]:
+    """Counts minutes, and if they are complete, the hours they belong to."""
+    until = min(end, start + AT_ONCE)
+    if until <= start:
+        return Rolled(0, False)
+    yield queries.read("forget_minutes", since=start, until=until)
+    attempts = (yield queries.read("count_minutes", since=start, until=until))[0][0]
+    if settle and _hour(start) < _hour(until):
+        yield queries.read("forget_hours", since=_hour(start), until=_hour(until))
+        yield queries.read("count_hours", since=_hour(start), until=_hour(until))
+    settled = until if settle else place.settled
+    yield queries.read("place_figures", settled=settled, until=max(until, place.until))
+    return Rolled(attempts, until < end)
+
+
+def _turned_back(queries: Queries, place: Place) -> Plan[Place]:
+    """The clock was set back: what was counted of the time to come is counted when that comes again."""
+    now = _minute(place.now)
+    settled = min(place.settled, now)
+    yield queries.read("forget_minutes", since=now, until=place.until)
+    yield queries.read("forget_hours", since=_hour(now), until=max(place.until, place.settled))
+    yield queries.read("place_figures", settled=settled, until=now)
+    return place._replace(settled=settled, until=now, seen_at=min(place.seen_at, place.now))
+
+
+def summarize(queries: Queries) -> Query[object]:
+    """Lets the indexes of the log know what is new."""
+    return queries.read("summarize_log")
+
+
+def forget(queries: Queries, limit: int) -> Query[int]:
+    """Deletes figures that are no longer kept, and counts them."""
+    query = queries.read("forget_figures", limit=limit)
+    return Query(query.statement, query.parameters, lambda rows: int(rows[0][0]))
+
+
+def read(
+    queries: Queries,
+    since: timedelta,
+    step: timedelta,
+    *,
+    queue: str | None = None,
+    kind: str | None = None,
+    at_step: str | None = None,
+    by: By | None = None,
+) -> Query[Figures]:
+    """Figures from `since` ago until now, in steps of whole minutes, or of hours where minutes are no longer kept."""
+    span = max(MINUTE, -(-step // MINUTE) * MINUTE)
+    if since + span > MINUTES_KEPT:
+        span = -(-span // HOUR) * HOUR
+    query = queries.read(
+        "figures",
+        since=since,
+        span=span,
+        live=LIVE,
+        hourly=not span % HOUR,
+        queue=queue,
+        kind=kind,
+        step=at_step,
+        by=by,
+    )
+
+    def arrange(rows: Sequence[Row]) -> Figures:
+        start, now, missing, *_ = rows[0]
+        return arranged(start, now, span, [_counted(row) for row in rows if row[3] is not None], missing)
+
+    return Query(query.statement, query.parameters, arrange)
+
+
+def _counted(row: Row) -> Counted:
+    name, at, outcome, attempts, wait, run, wait_seconds, run_seconds = row[3:]
+    return Counted(name, at, outcome, attempts, Spread(tuple(wait), wait_seconds), Spread(tuple(run), run_seconds))
+
+
+def _minute(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0)
+
+
+def _hour(at: datetime) -> datetime:
+    """In UTC, as in the database, whatever the zone of the connection."""
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

@@ -1,0 +1,328 @@
+"""Figures: every attempt of the log is counted once, whoever counts and however late it comes."""
+
+import random
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from psycopg import Connection
+
+from holdfast import insights
+from holdfast._model.figures import BUCKETS, Figures
+from holdfast._sql import figures
+from holdfast._sql.figures import Rolled
+from holdfast._sql.plans import drive_sync
+
+from .support import NOW, Db
+
+MINUTE = timedelta(minutes=1)
+ENDED = """
+    INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
+                                  claimed_at, outcome, created_at, finished_at)
+    SELECT gen_random_uuid(), $1, $2, 'main', '{}', 'done', 0, n.at - $4::interval - $5::interval, 0, 1, 0, 0,
+           n.at - $4::interval, 'done', n.at, n.at
+    FROM unnest($3::timestamptz[]) AS n(at)
+"""
+LOGGED = """
+    INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, claimed_at, finished_at, outcome)
+    SELECT gen_random_uuid(), 'default', 'greeter', 'ReadName', '{}', 0, 1, $2 - interval '1 second', $2, $1
+"""
+IN_THE_LOG = "SELECT count(*) FROM holdfast.attempts WHERE outcome IS NOT NULL"
+
+
+@pytest.fixture
+def counting(db: Db) -> Db:
+    """A database whose figures begin now."""
+    begin(db, NOW)
+    return db
+
+
+def begin(db: Db, at: datetime) -> None:
+    db.sql("DELETE FROM holdfast.figure_place")
+    db.sql("INSERT INTO holdfast.figure_place (settled, until, seen_at, looked_at) VALUES ($1, $1, $1, $1)", at)
+    db.run(db.queries.ensure_partitions())
+
+
+def ended(
+    db: Db,
+    *times: datetime,
+    took: float = 1.5,
+    waited: float = 0.003,
+    queue: str = "default",
+    kind: str = "greeter",
+    via: Connection[Any] | None = None,
+) -> None:
+    """Attempts that finished their tasks."""
+    db.sql(ENDED, queue, kind, list(times), timedelta(seconds=took), timedelta(seconds=waited), via=via)
+
+
+def logged(db: Db, at: datetime, outcome: str = "retried", via: Connection[Any] | None = None) -> None:
+    """An attempt that did not."""
+    db.sql(LOGGED, outcome, at, via=via)
+
+
+def roll(db: Db, via: Connection[Any] | None = None) -> Rolled:
+    """One piece of counting, as a worker does it."""
+    connection = via or db.connection
+    connection.execute(b"BEGIN")
+    rolled = drive_sync(figures.roll_up(db.queries), lambda query: db.run(query, connection))
+    connection.execute(b"COMMIT")
+    return rolled
+
+
+def roll_all(db: Db) -> None:
+    """Counts until there is nothing more to count: notes what is open, then finds that it has ended."""
+    for _ in range(2):
+        while roll(db).more:
+            pass
+
+
+def place(db: Db) -> tuple[datetime, datetime]:
+    ((settled, until),) = db.sql("SELECT settled, until FROM holdfast.figure_place")
+    return settled, until
+
+
+def counted(db: Db) -> int:
+    return int(db.one("SELECT coalesce(sum(attempts), 0)::bigint FROM holdfast.figure"))
+
+
+def read(db: Db, since: str = "1h", step: str | None = "1m", **selection: Any) -> Figures:
+    return db.run(insights.figures(db.queries, since, step, **selection))
+
+
+def test_minutes_are_counted_when_they_are_complete(counting: Db) -> None:
+    ended(counting, NOW + timedelta(seconds=1))
+    logged(counting, NOW + timedelta(seconds=59, microseconds=999_999))
+    ended(counting, NOW + timedelta(seconds=60))
+    counting.clock.set(NOW + timedelta(seconds=69))
+    roll_all(counting)
+    assert counted(counting) == 0  # too early: a clock may be behind
+    counting.clock.set(NOW + timedelta(seconds=70))
+    roll_all(counting)
+    assert place(counting) == (NOW + MINUTE, NOW + MINUTE)
+    rows = counting.sql("SELECT minute, queue, kind, step, outcome, attempts FROM holdfast.figure ORDER BY step")
+    assert rows == [
+        (NOW, "default", "greeter", "ReadName", "retried", 1),
+        (NOW, "default", "greeter", "main", "done", 1),
+    ]
+    roll_all(counting)
+    assert counted(counting) == 2
+
+
+def test_times_are_put_into_the_buckets_that_python_knows(counting: Db) -> None:
+    assert tuple(counting.one("SELECT holdfast.buckets()")) == BUCKETS
+    spans = [0.0, 0.0009, 0.001, 0.0049, 0.005, 1.0, 1.999, 99_999.0, 100_000.0, 5_000_000.0]
+    for span in spans:
+        ended(counting, NOW + timedelta(seconds=30), took=span, waited=span)
+    logged(counting, NOW + timedelta(seconds=30), "released")  # nobody knows when it was due
+    expected = Counter(sum(bound <= span for bound in BUCKETS) for span in spans)
+    counting.clock.set(NOW + 2 * MINUTE)
+    roll_all(counting)
+    ((wait, run, wait_seconds, run_seconds),) = counting.sql(
+        "SELECT wait, run, wait_seconds, run_seconds FROM holdfast.figure WHERE outcome = 'done'"
+    )
+    assert wait == run == [expected[bucket] for bucket in range(len(BUCKETS) + 1)]
+    assert wait_seconds == pytest.approx(sum(spans)) and run_seconds == pytest.approx(sum(spans))
+    ((wait, wait_seconds),) = counting.sql("SELECT wait, wait_seconds FROM holdfast.figure WHERE outcome = 'released'")
+    assert set(wait) == {0} and wait_seconds == 0
+
+
+def test_what_is_read_is_whole_at_every_moment(counting: Db) -> None:
+    """Counted or not yet counted: each attempt of the log is there once."""
+    chance = random.Random(8)
+    at = NOW
+    for _ in range(40):
+        at += timedelta(seconds=chance.choice([1, 7, 40, 95, 400]))
+        counting.clock.set(at)
+        for _ in range(chance.randrange(4)):
+            chance.choice([ended, logged])(counting, at)
+        if chance.random() < 0.7:
+            roll(counting)
+        in_the_log = counting.one(IN_THE_LOG)
+        for step in ("1m", "15m", "1h"):
+            assert read(counting, "2d", step).total.attempts == in_the_log
+    assert counted(counting) > 10 and counting.one("SELECT count(*) FROM holdfast.figure_hour") > 0
+
+
+def test_two_workers_do_not_count_at_once(counting: Db) -> None:
+    ended(counting, NOW)
+    counting.clock.set(NOW + 2 * MINUTE)
+    roll(counting)
+    first, second = counting.connect(), counting.connect()
+    first.execute(b"BEGIN")
+    plan = figures.roll_up(counting.queries)
+    assert drive_sync(plan, lambda query: counting.run(query, first)).attempts == 1
+    assert roll(counting, second) == Rolled(0, False)  # it does not wait, either
+    first.execute(b"COMMIT")
+    roll_all(counting)
+    assert counted(counting) == 1
+
+
+def test_a_worker_that_dies_while_counting_leaves_it_to_the_next(counting: Db) -> None:
+    ended(counting, NOW)
+    counting.clock.set(NOW + 2 * MINUTE)
+    roll(counting)
+    dying = counting.connect()
+    dying.execute(b"BEGIN")
+    assert drive_sync(figures.roll_up(counting.queries), lambda query: counting.run(query, dying)).attempts == 1
+    dying.execute(b"ROLLBACK")
+    assert counted(counting) == 0
+    roll_all(counting)
+    assert counted(counting) == 1
+
+
+@pytest.mark.parametrize("written", ["before", "afterwards"])
+def test_an_attempt_whose_transaction_commits_late_is_counted_once(counting: Db, written: str) -> None:
+    """In a transaction of its own that stays open; with `afterwards`, its statement waits before it writes anything."""
+    late = counting.connect()
+    late.execute(b"BEGIN")
+    late.execute(b"SELECT 1")
+    if written == "before":
+        logged(counting, NOW + timedelta(seconds=5), via=late)
+    ended(counting, NOW + timedelta(seconds=6))
+    counting.clock.set(NOW + 2 * MINUTE)
+    roll_all(counting)
+    assert counted(counting) == 0  # somebody may still add to that minute
+    counting.clock.set(NOW + 4 * MINUTE)
+    roll_all(counting)
+    assert place(counting) == (NOW, NOW + 3 * MINUTE)
+    assert counted(counting) == 1  # for the time being
+    assert read(counting).total.attempts == 1
+    if written == "afterwards":
+        logged(counting, NOW + timedelta(seconds=5), via=late)
+    roll_all(counting)
+    late.execute(b"COMMIT")
+    ended(counting, NOW + timedelta(seconds=200))
+    counting.clock.set(NOW + 5 * MINUTE)
+    roll_all(counting)
+    roll_all(counting)
+    assert place(counting) == (NOW + 4 * MINUTE, NOW + 4 * MINUTE)
+    assert counted(counting) == 3 == counting.one(IN_THE_LOG)
+    assert read(counting).total.outcomes == {"done": 2, "retried": 1}
+
+
+def test_a_transaction_that_never_ends_is_waited_for_a_day(counting: Db) -> None:
+    late = counting.connect()
+    late.execute(b"BEGIN")
+    logged(counting, NOW, via=late)
+    counting.clock.set(NOW + 2 * MINUTE)
+    roll_all(counting)
+    counting.clock.set(NOW + timedelta(days=1, minutes=3))
+    roll_all(counting)
+    assert place(counting)[0] > NOW
+    late.execute(b"ROLLBACK")
+
+
+def test_a_clock_that_was_set_back_counts_again_what_comes_again(counting: Db) -> None:
+    for minute in range(0, 180, 20):
+        ended(counting, NOW + minute * MINUTE)
+    counting.clock.set(NOW + 200 * MINUTE)
+    for _ in range(3):
+        roll_all(counting)
+    assert counted(counting) == 9
+    counting.clock.set(NOW + 50 * MINUTE)
+    roll_all(counting)
+    assert place(counting)[1] <= NOW + 50 * MINUTE
+    ended(counting, NOW + 55 * MINUTE)
+    for minutes in (60, 120, 200, 201):
+        counting.clock.set(NOW + minutes * MINUTE)
+        roll_all(counting)
+    assert counted(counting) == 10
+    for step in ("1m", "1h"):
+        assert read(counting, "1d", step).total.attempts == 10
+
+
+def test_counting_goes_on_after_a_long_time_without_workers_in_pieces(counting: Db) -> None:
+    ended(counting, NOW)
+    counting.clock.set(NOW + timedelta(hours=5, minutes=1))
+    roll(counting)
+    pieces = 0
+    while roll(counting).more:
+        pieces += 1
+    assert pieces == 29  # ten minutes each
+    assert counted(counting) == 1 and place(counting)[0] == NOW + timedelta(hours=5)
+
+
+def test_a_restored_database_does_not_wait_for_the_transactions_of_another_server(counting: Db) -> None:
+    ended(counting, NOW)
+    counting.clock.set(NOW + 2 * MINUTE)
+    counting.sql("UPDATE holdfast.figure_place SET seen_at = $1, seen_xid = '9000000000000000000'", NOW + 2 * MINUTE)
+    roll(counting)
+    assert counted(counting) == 1
+
+
+def test_selections_and_groups(counting: Db) -> None:
+    for minute, queue, kind in [(0, "mail", "greeter"), (1, "mail", "greeter"), (1, "default", "other")]:
+        ended(counting, NOW + minute * MINUTE, queue=queue, kind=kind)
+    logged(counting, NOW + MINUTE, "failed")
+    logged(counting, NOW + MINUTE, "released")
+    counting.clock.set(NOW + timedelta(minutes=3, seconds=30))
+    roll_all(counting)
+    found = read(counting, "3m", by="kind")
+    assert found.since == NOW and found.until == NOW + timedelta(seconds=210)
+    assert {name: total.attempts for name, total in found.totals.items()} == {"greeter": 3, "other": 1}
+    assert [point.figure.attempts for point in found.groups["greeter"]] == [1, 2, 0, 0]
+    assert [point.at for point in found.points] == [NOW + n * MINUTE for n in range(4)]
+    assert found.total.attempts == 4 and found.total.errors == 1 and found.total.error_rate == 0.25
+    assert found.total.outcomes["released"] == 1 and found.total.run.count == 4
+    assert set(read(counting, by="step").groups) == {"greeter.main", "greeter.ReadName", "other.main"}
+    assert set(read(counting, by="queue").groups) == {"mail", "default"}
+    assert read(counting, queue="mail").total.attempts == 2
+    assert read(counting, kind="other").total.attempts == 1
+    assert read(counting, kind="greeter", at_step="ReadName").total.attempts == 1
+    assert read(counting, kind="nobody").total.attempts == 0
+
+
+def test_figures_are_kept_longer_than_the_log(counting: Db) -> None:
+    ended(counting, NOW)
+    counting.clock.set(NOW + timedelta(hours=2))
+    roll_all(counting)
+    roll_all(counting)
+    counting.sql("DELETE FROM holdfast.archive")
+    counting.clock.set(NOW + timedelta(days=4))
+    assert counting.run(figures.forget(counting.queries, 1000)) == 1
+    assert counting.sql("SELECT * FROM holdfast.figure") == []
+    found = read(counting, "5d", "10m")
+    assert found.step == timedelta(hours=1) and found.total.done == 1
+    counting.sql('SELECT holdfast.set_default(\'{"figures": "5 days"}\')')
+    assert counting.run(figures.forget(counting.queries, 1000)) == 0
+    counting.clock.set(NOW + timedelta(days=5, hours=1))
+    assert counting.run(figures.forget(counting.queries, 1000)) == 1
+    ((old, new),) = counting.sql("SELECT old, new FROM holdfast.change WHERE action = 'set'")
+    assert (old, new) == (b'{"figures": null}', b'{"figures": "5 days"}')
+
+
+def test_what_nobody_has_counted_for_long_is_said_to_be_missing(counting: Db) -> None:
+    ended(counting, NOW + MINUTE)
+    counting.clock.set(NOW + timedelta(hours=3))
+    ended(counting, NOW + timedelta(hours=3) - MINUTE)
+    found = read(counting, "6h")
+    assert found.missing_since == NOW and found.total.attempts == 1
+    for _ in range(3):
+        roll_all(counting)
+    found = read(counting, "6h")
+    assert found.missing_since is None and found.total.attempts == 2
+
+
+def test_a_days_log_is_not_read_to_count_a_minute_of_it(own_db: Db) -> None:
+    """Whatever is known about the tables: with no statistics, and after an ANALYZE."""
+    db = own_db
+    begin(db, NOW)
+    ended(db, *(NOW - timedelta(seconds=n / 10) for n in range(50_000, 0, -1)))
+    db.sql("SELECT holdfast.summarize_log()")
+    span = (NOW - 2 * MINUTE, NOW - MINUTE)
+    scans = (
+        "SELECT sum(seq_scan)::bigint, sum(idx_tup_fetch)::bigint FROM pg_stat_xact_user_tables"
+        " WHERE relname ~ '^(archive|attempt)_p'"
+    )
+    for prepare in ("SELECT 1", "ANALYZE"):
+        db.sql(prepare)
+        fresh = db.connect()  # its statistics are its own
+        fresh.execute(b"BEGIN")
+        seen = db.one("SELECT sum(attempts)::bigint FROM holdfast.count_log($1, $2)", *span, via=fresh)
+        assert db.run(insights.figures(db.queries, "10m"), fresh).total.attempts == 0
+        ((sequential, fetched),) = db.sql(scans, via=fresh)
+        fresh.execute(b"ROLLBACK")
+        assert seen == 600
+        assert sequential == 0 and fetched < 10_000
