@@ -28,6 +28,7 @@ LOGGED = """
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, claimed_at, finished_at, outcome)
     SELECT gen_random_uuid(), 'default', 'greeter', 'ReadName', '{}', 0, 1, $2 - interval '1 second', $2, $1
 """
+ALL = "done + advanced + snoozed + retried + failed + lost + cancelled + released"
 IN_THE_LOG = "SELECT count(*) FROM holdfast.attempts WHERE outcome IS NOT NULL"
 
 
@@ -84,11 +85,16 @@ def place(db: Db) -> tuple[datetime, datetime]:
 
 
 def counted(db: Db) -> int:
-    return int(db.one("SELECT coalesce(sum(attempts), 0)::bigint FROM holdfast.figure"))
+    return int(db.one(f"SELECT coalesce(sum({ALL}), 0)::bigint FROM holdfast.figure"))
 
 
 def read(db: Db, since: str = "1h", step: str | None = "1m", **selection: Any) -> Figures:
     return db.run(insights.figures(db.queries, since, step, **selection))
+
+
+def assert_whole(db: Db) -> None:
+    in_the_log = db.one(IN_THE_LOG)
+    assert [read(db, "2d", step).total.attempts for step in ("1m", "15m", "1h")] == [in_the_log] * 3
 
 
 def test_minutes_are_counted_when_they_are_complete(counting: Db) -> None:
@@ -101,10 +107,10 @@ def test_minutes_are_counted_when_they_are_complete(counting: Db) -> None:
     counting.clock.set(NOW + timedelta(seconds=70))
     roll_all(counting)
     assert place(counting) == (NOW + MINUTE, NOW + MINUTE)
-    rows = counting.sql("SELECT minute, queue, kind, step, outcome, attempts FROM holdfast.figure ORDER BY step")
+    rows = counting.sql("SELECT minute, queue, kind, step, done, retried FROM holdfast.figure ORDER BY step")
     assert rows == [
-        (NOW, "default", "greeter", "ReadName", "retried", 1),
-        (NOW, "default", "greeter", "main", "done", 1),
+        (NOW, "default", "greeter", "ReadName", 0, 1),
+        (NOW, "default", "greeter", "main", 1, 0),
     ]
     roll_all(counting)
     assert counted(counting) == 2
@@ -115,17 +121,18 @@ def test_times_are_put_into_the_buckets_that_python_knows(counting: Db) -> None:
     spans = [0.0, 0.0009, 0.001, 0.0049, 0.005, 1.0, 1.999, 99_999.0, 100_000.0, 5_000_000.0]
     for span in spans:
         ended(counting, NOW + timedelta(seconds=30), took=span, waited=span)
-    logged(counting, NOW + timedelta(seconds=30), "released")  # nobody knows when it was due
+    logged(counting, NOW + timedelta(seconds=30), "retried")  # nobody knows when it was due
+    logged(counting, NOW + timedelta(seconds=30), "lost")
     expected = Counter(sum(bound <= span for bound in BUCKETS) for span in spans)
     counting.clock.set(NOW + 2 * MINUTE)
     roll_all(counting)
     ((wait, run, wait_seconds, run_seconds),) = counting.sql(
-        "SELECT wait, run, wait_seconds, run_seconds FROM holdfast.figure WHERE outcome = 'done'"
+        "SELECT wait, run, wait_seconds, run_seconds FROM holdfast.figure WHERE done > 0"
     )
     assert wait == run == [expected[bucket] for bucket in range(len(BUCKETS) + 1)]
     assert wait_seconds == pytest.approx(sum(spans)) and run_seconds == pytest.approx(sum(spans))
-    ((wait, wait_seconds),) = counting.sql("SELECT wait, wait_seconds FROM holdfast.figure WHERE outcome = 'released'")
-    assert set(wait) == {0} and wait_seconds == 0
+    ((retried, lost, wait, run),) = counting.sql("SELECT retried, lost, wait, run FROM holdfast.figure WHERE done = 0")
+    assert (retried, lost) == (1, 1) and (sum(wait), sum(run)) == (0, 1)
 
 
 def test_what_is_read_is_whole_at_every_moment(counting: Db) -> None:
@@ -136,13 +143,18 @@ def test_what_is_read_is_whole_at_every_moment(counting: Db) -> None:
         at += timedelta(seconds=chance.choice([1, 7, 40, 95, 400]))
         counting.clock.set(at)
         for _ in range(chance.randrange(4)):
-            chance.choice([ended, logged])(counting, at)
+            if chance.random() < 0.5:
+                ended(counting, at)
+            else:
+                logged(counting, at)
         if chance.random() < 0.7:
             roll(counting)
-        in_the_log = counting.one(IN_THE_LOG)
-        for step in ("1m", "15m", "1h"):
-            assert read(counting, "2d", step).total.attempts == in_the_log
-    assert counted(counting) > 10 and counting.one("SELECT count(*) FROM holdfast.figure_hour") > 0
+        assert_whole(counting)
+    counting.clock.set(at + timedelta(hours=1))
+    for _ in range(2):
+        roll_all(counting)
+    assert counted(counting) > 20 and counting.one("SELECT count(*) FROM holdfast.figure_hour") > 0
+    assert_whole(counting)
 
 
 def test_two_workers_do_not_count_at_once(counting: Db) -> None:
@@ -152,7 +164,7 @@ def test_two_workers_do_not_count_at_once(counting: Db) -> None:
     first, second = counting.connect(), counting.connect()
     first.execute(b"BEGIN")
     plan = figures.roll_up(counting.queries)
-    assert drive_sync(plan, lambda query: counting.run(query, first)).attempts == 1
+    assert drive_sync(plan, lambda query: counting.run(query, first)).figures == 1
     assert roll(counting, second) == Rolled(0, False)  # it does not wait, either
     first.execute(b"COMMIT")
     roll_all(counting)
@@ -165,7 +177,7 @@ def test_a_worker_that_dies_while_counting_leaves_it_to_the_next(counting: Db) -
     roll(counting)
     dying = counting.connect()
     dying.execute(b"BEGIN")
-    assert drive_sync(figures.roll_up(counting.queries), lambda query: counting.run(query, dying)).attempts == 1
+    assert drive_sync(figures.roll_up(counting.queries), lambda query: counting.run(query, dying)).figures == 1
     dying.execute(b"ROLLBACK")
     assert counted(counting) == 0
     roll_all(counting)
@@ -320,7 +332,7 @@ def test_a_days_log_is_not_read_to_count_a_minute_of_it(own_db: Db) -> None:
         db.sql(prepare)
         fresh = db.connect()  # its statistics are its own
         fresh.execute(b"BEGIN")
-        seen = db.one("SELECT sum(attempts)::bigint FROM holdfast.count_log($1, $2)", *span, via=fresh)
+        seen = db.one(f"SELECT sum({ALL})::bigint FROM holdfast.count_log($1, $2)", *span, via=fresh)
         assert db.run(insights.figures(db.queries, "10m"), fresh).total.attempts == 0
         ((sequential, fetched),) = db.sql(scans, via=fresh)
         fresh.execute(b"ROLLBACK")

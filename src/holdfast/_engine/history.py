@@ -137,15 +137,15 @@ async def forget_occurrences(link: Link, queries: Queries) -> Done:
 
 async def count_figures(link: Link, queries: Queries) -> Done:
     """Minutes that have ended."""
-    attempts = 0
+    made = 0
     for _ in range(PIECES):
         rolled = await link.follow(figures.roll_up(queries), lock_timeout=LOCK_TIMEOUT)
-        attempts += rolled.attempts
+        made += rolled.figures
         if not rolled.more:
             break
     else:
         return Done(more=True)
-    if attempts:
+    if made:
         await link.run(figures.summarize(queries))
     return Done()
 

@@ -16,8 +16,6 @@ BUCKETS = tuple(float(f"{first}e{power}") for power in range(-3, 5) for first in
 
 OUTCOMES = ("done", "advanced", "snoozed", "retried", "failed", "lost", "cancelled", "released")
 ERRORS = ("retried", "failed", "lost")
-UNTIMED = ("lost", "released")
-"""How long such attempts took tells when somebody noticed, and nothing about the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,10 @@ def _within(place: int, part: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What happened in a span of time: attempts by outcome, and how long they waited and took."""
+    """What happened in a span of time: attempts by outcome, and how long they waited and took.
+
+    How long lost and released attempts took tells when somebody noticed, so their times are left out.
+    """
 
     outcomes: Mapping[str, int] = field(default_factory=dict)
     wait: Spread = Spread()
@@ -167,31 +168,17 @@ def _times(figures: Figures) -> list[datetime]:
     return times
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Attempts of one name and outcome that ended in one step of time."""
-
-    name: str
-    at: datetime
-    outcome: str
-    attempts: int
-    wait: Spread
-    run: Spread
-
-    @property
-    def figure(self) -> Figure:
-        timed = self.outcome not in UNTIMED
-        return Figure({self.outcome: self.attempts}, self.wait if timed else Spread(), self.run if timed else Spread())
-
-
 def arranged(
-    since: datetime, until: datetime, step: timedelta, counted: Iterable[Counted], missing_since: datetime | None
+    since: datetime,
+    until: datetime,
+    step: timedelta,
+    counted: Iterable[tuple[str, Point]],
+    missing_since: datetime | None,
 ) -> Figures:
     """Figures of what was counted, with the steps of time in between."""
     found: dict[str, dict[datetime, Figure]] = {}
-    for each in counted:
-        series = found.setdefault(each.name, {})
-        series[each.at] = series.get(each.at, Figure()) + each.figure
+    for name, point in counted:
+        found.setdefault(name, {})[point.at] = point.figure
     times = _times(Figures(since, until, step, {}))
     busiest = sorted(found, key=lambda name: (-sum(figure.attempts for figure in found[name].values()), name))
     groups = {name: [Point(at, found[name].get(at, Figure())) for at in times] for name in busiest}

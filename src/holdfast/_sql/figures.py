@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from holdfast._model.figures import By, Counted, Figures, Spread, arranged
+from holdfast._model.figures import OUTCOMES, By, Figure, Figures, Point, Spread, arranged
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
@@ -40,9 +40,9 @@ class Place(NamedTuple):
 
 
 class Rolled(NamedTuple):
-    """What came of a piece of counting: how many attempts, and whether there is more to do."""
+    """What came of a piece of counting: how many figures, and whether there is more to do."""
 
-    attempts: int
+    figures: int
     more: bool
 
 
@@ -80,13 +80,13 @@ def _count(queries: Queries, place: Place, start: datetime, end: datetime, *, se
     if until <= start:
         return Rolled(0, False)
     yield queries.read("forget_minutes", since=start, until=until)
-    attempts = (yield queries.read("count_minutes", since=start, until=until))[0][0]
+    made = (yield queries.read("count_minutes", since=start, until=until))[0][0]
     if settle and _hour(start) < _hour(until):
         yield queries.read("forget_hours", since=_hour(start), until=_hour(until))
         yield queries.read("count_hours", since=_hour(start), until=_hour(until))
     settled = until if settle else place.settled
     yield queries.read("place_figures", settled=settled, until=max(until, place.until))
-    return Rolled(attempts, until < end)
+    return Rolled(made, until < end)
 
 
 def _turned_back(queries: Queries, place: Place) -> Plan[Place]:
@@ -143,9 +143,10 @@ def read(
     return Query(query.statement, query.parameters, arrange)
 
 
-def _counted(row: Row) -> Counted:
-    name, at, outcome, attempts, wait, run, wait_seconds, run_seconds = row[3:]
-    return Counted(name, at, outcome, attempts, Spread(tuple(wait), wait_seconds), Spread(tuple(run), run_seconds))
+def _counted(row: Row) -> tuple[str, Point]:
+    name, at, outcomes, wait, run, wait_seconds, run_seconds = row[3:]
+    counts = {outcome: count for outcome, count in zip(OUTCOMES, outcomes, strict=True) if count}
+    return name, Point(at, Figure(counts, Spread(tuple(wait), wait_seconds), Spread(tuple(run), run_seconds)))
 
 
 def _minute(at: datetime) -> datetime:

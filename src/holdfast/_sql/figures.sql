@@ -37,11 +37,11 @@ SELECT holdfast.summarize_log()
 DELETE FROM holdfast.figure WHERE minute >= :since::timestamptz AND minute < :until::timestamptz
 
 -- count_minutes --
--- Counts minutes from the log; answers how many attempts there were.
+-- Counts minutes from the log; answers how many figures that makes.
 WITH counted AS (
-    INSERT INTO holdfast.figure SELECT * FROM holdfast.count_log(:since::timestamptz, :until::timestamptz) RETURNING attempts
+    INSERT INTO holdfast.figure SELECT * FROM holdfast.count_log(:since::timestamptz, :until::timestamptz) RETURNING 1
 )
-SELECT coalesce(sum(attempts), 0)::bigint FROM counted
+SELECT count(*) FROM counted
 
 -- forget_hours --
 -- Makes room for hours that are counted.
@@ -49,8 +49,9 @@ DELETE FROM holdfast.figure_hour WHERE hour >= :since::timestamptz AND hour < :u
 
 -- count_hours --
 -- Adds minutes up to hours.
-INSERT INTO holdfast.figure_hour (hour, queue, kind, step, outcome, attempts, wait, run, wait_seconds, run_seconds)
-SELECT date_bin('1 hour', f.minute, 'epoch'), f.queue, f.kind, f.step, f.outcome, sum(f.attempts),
+INSERT INTO holdfast.figure_hour (hour, queue, kind, step, done, advanced, snoozed, retried, failed, lost, cancelled, released,
+                                  wait, run, wait_seconds, run_seconds)
+SELECT date_bin('1 hour', f.minute, 'epoch'), f.queue, f.kind, f.step, sum(f.done), sum(f.advanced), sum(f.snoozed), sum(f.retried), sum(f.failed), sum(f.lost), sum(f.cancelled), sum(f.released),
        ARRAY[sum(f.wait[1]), sum(f.wait[2]), sum(f.wait[3]), sum(f.wait[4]), sum(f.wait[5]), sum(f.wait[6]), sum(f.wait[7]),
               sum(f.wait[8]), sum(f.wait[9]), sum(f.wait[10]), sum(f.wait[11]), sum(f.wait[12]), sum(f.wait[13]), sum(f.wait[14]),
               sum(f.wait[15]), sum(f.wait[16]), sum(f.wait[17]), sum(f.wait[18]), sum(f.wait[19]), sum(f.wait[20]), sum(f.wait[21]),
@@ -61,11 +62,15 @@ SELECT date_bin('1 hour', f.minute, 'epoch'), f.queue, f.kind, f.step, f.outcome
               sum(f.run[22]), sum(f.run[23]), sum(f.run[24]), sum(f.run[25]), sum(f.run[26])]::integer[],
        sum(f.wait_seconds), sum(f.run_seconds)
 FROM holdfast.figure f WHERE f.minute >= :since::timestamptz AND f.minute < :until::timestamptz
-GROUP BY 1, 2, 3, 4, 5
+GROUP BY 1, 2, 3, 4
 
 -- place_figures --
 -- Figures have come so far.
 UPDATE holdfast.figure_place SET settled = :settled::timestamptz, until = :until::timestamptz
+
+-- figures_kept --
+-- How long figures by the hour are kept.
+SELECT coalesce((SELECT s.figures FROM holdfast.setting s), interval '30 days')
 
 -- forget_figures --
 -- Figures that are no longer kept: minutes for three days, hours for as long as somebody said. Answers how many rows went.
@@ -93,24 +98,20 @@ WITH place AS MATERIALIZED (
     FROM (SELECT date_bin(:span::interval, holdfast.now() - :since::interval, 'epoch')) AS made(start)
     LEFT JOIN holdfast.figure_place p ON true
 ), parts AS (
-    SELECT f.hour AS at, f.queue, f.kind, f.step, f.outcome, f.attempts, f.wait, f.run, f.wait_seconds, f.run_seconds
+    SELECT f.hour AS at, f.queue, f.kind, f.step, f.done, f.advanced, f.snoozed, f.retried, f.failed, f.lost, f.cancelled, f.released,
+           f.wait, f.run, f.wait_seconds, f.run_seconds
     FROM holdfast.figure_hour f
     WHERE :hourly::boolean AND f.hour >= (SELECT start FROM place) AND f.hour < (SELECT hours FROM place)
     UNION ALL
-    SELECT f.minute, f.queue, f.kind, f.step, f.outcome, f.attempts, f.wait, f.run, f.wait_seconds, f.run_seconds
-    FROM holdfast.figure f
+    SELECT f.* FROM holdfast.figure f
     WHERE f.minute >= (SELECT CASE WHEN :hourly::boolean THEN hours ELSE start END FROM place) AND f.minute < (SELECT until FROM place)
     UNION ALL
-    SELECT l.minute, l.queue, l.kind, l.step, l.outcome, l.attempts, l.wait, l.run, l.wait_seconds, l.run_seconds
-    FROM holdfast.count_log((SELECT greatest(until, holdfast.now() - :live::interval) FROM place), holdfast.now() + interval '1 minute') AS l
-), chosen AS (
-    SELECT CASE :by::text WHEN 'kind' THEN p.kind WHEN 'queue' THEN p.queue WHEN 'step' THEN p.kind || '.' || p.step ELSE '' END AS name,
-           date_bin(:span::interval, p.at, 'epoch') AS at, p.outcome, p.attempts, p.wait, p.run, p.wait_seconds, p.run_seconds
-    FROM parts p
-    WHERE (:queue::text IS NULL OR p.queue = :queue::text) AND (:kind::text IS NULL OR p.kind = :kind::text)
-      AND (:step::text IS NULL OR p.step = :step::text)
+    SELECT l.* FROM holdfast.count_log((SELECT greatest(until, holdfast.now() - :live::interval) FROM place),
+                                       holdfast.now() + interval '1 minute') AS l
 ), added AS (
-    SELECT p.name, p.at, p.outcome, sum(p.attempts)::bigint AS attempts,
+    SELECT CASE :by::text WHEN 'kind' THEN p.kind WHEN 'queue' THEN p.queue WHEN 'step' THEN p.kind || '.' || p.step ELSE '' END AS name,
+           date_bin(:span::interval, p.at, 'epoch') AS at,
+           ARRAY[sum(p.done), sum(p.advanced), sum(p.snoozed), sum(p.retried), sum(p.failed), sum(p.lost), sum(p.cancelled), sum(p.released)]::bigint[] AS outcomes,
            ARRAY[sum(p.wait[1]), sum(p.wait[2]), sum(p.wait[3]), sum(p.wait[4]), sum(p.wait[5]), sum(p.wait[6]), sum(p.wait[7]),
               sum(p.wait[8]), sum(p.wait[9]), sum(p.wait[10]), sum(p.wait[11]), sum(p.wait[12]), sum(p.wait[13]), sum(p.wait[14]),
               sum(p.wait[15]), sum(p.wait[16]), sum(p.wait[17]), sum(p.wait[18]), sum(p.wait[19]), sum(p.wait[20]), sum(p.wait[21]),
@@ -120,8 +121,11 @@ WITH place AS MATERIALIZED (
               sum(p.run[15]), sum(p.run[16]), sum(p.run[17]), sum(p.run[18]), sum(p.run[19]), sum(p.run[20]), sum(p.run[21]),
               sum(p.run[22]), sum(p.run[23]), sum(p.run[24]), sum(p.run[25]), sum(p.run[26])]::bigint[] AS run,
            sum(p.wait_seconds) AS wait_seconds, sum(p.run_seconds) AS run_seconds
-    FROM chosen p GROUP BY p.name, p.at, p.outcome
+    FROM parts p
+    WHERE (:queue::text IS NULL OR p.queue = :queue::text) AND (:kind::text IS NULL OR p.kind = :kind::text)
+      AND (:step::text IS NULL OR p.step = :step::text)
+    GROUP BY 1, 2
 )
 SELECT place.start, holdfast.now(), CASE WHEN place.until < holdfast.now() - :live::interval THEN place.until END,
-       a.name, a.at, a.outcome, a.attempts, a.wait, a.run, a.wait_seconds, a.run_seconds
+       a.name, a.at, a.outcomes, a.wait, a.run, a.wait_seconds, a.run_seconds
 FROM place LEFT JOIN added a ON true ORDER BY a.name, a.at

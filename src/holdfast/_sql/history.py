@@ -127,6 +127,11 @@ def retention(queries: Queries, queue: str | None) -> Query[timedelta]:
     return _query(queries, "retention", _maybe, queue=queue)
 
 
+def figures_kept(queries: Queries) -> Query[timedelta]:
+    """How long figures are kept."""
+    return _query(queries, "figures_kept", _maybe)
+
+
 def given(value: Duration | None, what: str = "retention") -> str | None:
     """A retention as people give it, for SQL; refused if it is too short. "default" stays as it is."""
     if value is None or value == "default":

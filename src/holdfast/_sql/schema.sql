@@ -281,8 +281,14 @@ CREATE TABLE holdfast.figure (
     queue text NOT NULL COLLATE pg_catalog."C",
     kind text NOT NULL COLLATE pg_catalog."C",
     step text NOT NULL COLLATE pg_catalog."C",
-    outcome text NOT NULL COLLATE pg_catalog."C",
-    attempts bigint NOT NULL,
+    done integer DEFAULT 0 NOT NULL,
+    advanced integer DEFAULT 0 NOT NULL,
+    snoozed integer DEFAULT 0 NOT NULL,
+    retried integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    lost integer DEFAULT 0 NOT NULL,
+    cancelled integer DEFAULT 0 NOT NULL,
+    released integer DEFAULT 0 NOT NULL,
     wait integer[] NOT NULL,
     run integer[] NOT NULL,
     wait_seconds double precision NOT NULL,
@@ -299,11 +305,23 @@ COMMENT ON COLUMN holdfast.figure.kind IS 'Their kind.';
 
 COMMENT ON COLUMN holdfast.figure.step IS 'The step that was executed.';
 
-COMMENT ON COLUMN holdfast.figure.outcome IS 'How the attempts ended.';
+COMMENT ON COLUMN holdfast.figure.done IS 'How many attempts ended so: their tasks were finished.';
 
-COMMENT ON COLUMN holdfast.figure.attempts IS 'How many there were.';
+COMMENT ON COLUMN holdfast.figure.advanced IS 'How many attempts ended so: moved on to another step.';
 
-COMMENT ON COLUMN holdfast.figure.wait IS 'How many had waited how long, from due to claimed: as many as "holdfast".buckets() has bounds, and one more.';
+COMMENT ON COLUMN holdfast.figure.snoozed IS 'How many attempts ended so: asked to be called again.';
+
+COMMENT ON COLUMN holdfast.figure.retried IS 'How many attempts ended so: an error, tried again later.';
+
+COMMENT ON COLUMN holdfast.figure.failed IS 'How many attempts ended so: an error, parked.';
+
+COMMENT ON COLUMN holdfast.figure.lost IS 'How many attempts ended so: their worker vanished.';
+
+COMMENT ON COLUMN holdfast.figure.cancelled IS 'How many attempts ended so: their tasks were cancelled.';
+
+COMMENT ON COLUMN holdfast.figure.released IS 'How many attempts ended so: handed back unfinished.';
+
+COMMENT ON COLUMN holdfast.figure.wait IS 'How many of them, without lost and released ones, had waited how long, from due to claimed: as many as "holdfast".buckets() has bounds, and one more.';
 
 COMMENT ON COLUMN holdfast.figure.run IS 'How many took how long, from claimed to recorded, likewise.';
 
@@ -323,16 +341,22 @@ CREATE FUNCTION holdfast.count_log(since timestamp with time zone, until timesta
         SELECT a.finished_at, a.queue, a.kind, a.step, a.outcome, a.run_at, a.claimed_at
         FROM "holdfast".archive a WHERE a.finished_at >= since AND a.finished_at < until AND a.outcome IS NOT NULL
     ), timed AS (
+        -- How long lost and released ones took tells when somebody noticed, and nothing about the step.
         SELECT date_bin('1 minute', l.finished_at, 'epoch') AS minute, l.queue, l.kind, l.step, l.outcome,
-               greatest(date_part('epoch', l.claimed_at - l.run_at), 0) AS wait, l.run_at IS NOT NULL AS known,
-               greatest(date_part('epoch', l.finished_at - l.claimed_at), 0) AS run
+               CASE WHEN l.outcome NOT IN ('lost', 'released') THEN date_part('epoch', greatest(l.claimed_at - l.run_at, interval '0')) END AS wait,
+               CASE WHEN l.outcome NOT IN ('lost', 'released') THEN date_part('epoch', greatest(l.finished_at - l.claimed_at, interval '0')) END AS run,
+               l.run_at IS NOT NULL AS due
         FROM log l
     ), bucketed AS MATERIALIZED (
-        SELECT t.minute, t.queue, t.kind, t.step, t.outcome, CASE WHEN t.known THEN width_bucket(t.wait, "holdfast".buckets()) END AS w,
-               width_bucket(t.run, "holdfast".buckets()) AS r, count(*) AS n, sum(t.wait) FILTER (WHERE t.known) AS wait, sum(t.run) AS run
+        SELECT t.minute, t.queue, t.kind, t.step, t.outcome, CASE WHEN t.due THEN width_bucket(t.wait, "holdfast".buckets()) END AS w,
+               width_bucket(t.run, "holdfast".buckets()) AS r, count(*) AS n, sum(t.wait) FILTER (WHERE t.due) AS wait, sum(t.run) AS run
         FROM timed t GROUP BY 1, 2, 3, 4, 5, 6, 7
     )
-    SELECT b.minute, b.queue, b.kind, b.step, b.outcome, sum(b.n)::bigint,
+    SELECT b.minute, b.queue, b.kind, b.step,
+           coalesce(sum(b.n) FILTER (WHERE b.outcome = 'done'), 0)::integer, coalesce(sum(b.n) FILTER (WHERE b.outcome = 'advanced'), 0)::integer,
+           coalesce(sum(b.n) FILTER (WHERE b.outcome = 'snoozed'), 0)::integer, coalesce(sum(b.n) FILTER (WHERE b.outcome = 'retried'), 0)::integer,
+           coalesce(sum(b.n) FILTER (WHERE b.outcome = 'failed'), 0)::integer, coalesce(sum(b.n) FILTER (WHERE b.outcome = 'lost'), 0)::integer,
+           coalesce(sum(b.n) FILTER (WHERE b.outcome = 'cancelled'), 0)::integer, coalesce(sum(b.n) FILTER (WHERE b.outcome = 'released'), 0)::integer,
            ARRAY[coalesce(sum(b.n) FILTER (WHERE b.w = 0), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 1), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 2), 0),
                  coalesce(sum(b.n) FILTER (WHERE b.w = 3), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 4), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 5), 0),
                  coalesce(sum(b.n) FILTER (WHERE b.w = 6), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 7), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 8), 0),
@@ -352,7 +376,7 @@ CREATE FUNCTION holdfast.count_log(since timestamp with time zone, until timesta
                  coalesce(sum(b.n) FILTER (WHERE b.r = 21), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 22), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 23), 0),
                  coalesce(sum(b.n) FILTER (WHERE b.r = 24), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 25), 0)]::integer[],
            coalesce(sum(b.wait), 0), coalesce(sum(b.run), 0)
-    FROM bucketed b GROUP BY 1, 2, 3, 4, 5
+    FROM bucketed b GROUP BY 1, 2, 3, 4
 $$;
 
 COMMENT ON FUNCTION holdfast.count_log(since timestamp with time zone, until timestamp with time zone) IS 'Internal: figures of a span of time, counted from the log.';
@@ -1964,8 +1988,14 @@ CREATE TABLE holdfast.figure_hour (
     queue text CONSTRAINT figure_queue_not_null NOT NULL COLLATE pg_catalog."C",
     kind text CONSTRAINT figure_kind_not_null NOT NULL COLLATE pg_catalog."C",
     step text CONSTRAINT figure_step_not_null NOT NULL COLLATE pg_catalog."C",
-    outcome text CONSTRAINT figure_outcome_not_null NOT NULL COLLATE pg_catalog."C",
-    attempts bigint CONSTRAINT figure_attempts_not_null NOT NULL,
+    done integer CONSTRAINT figure_done_not_null NOT NULL,
+    advanced integer CONSTRAINT figure_advanced_not_null NOT NULL,
+    snoozed integer CONSTRAINT figure_snoozed_not_null NOT NULL,
+    retried integer CONSTRAINT figure_retried_not_null NOT NULL,
+    failed integer CONSTRAINT figure_failed_not_null NOT NULL,
+    lost integer CONSTRAINT figure_lost_not_null NOT NULL,
+    cancelled integer CONSTRAINT figure_cancelled_not_null NOT NULL,
+    released integer CONSTRAINT figure_released_not_null NOT NULL,
     wait integer[] CONSTRAINT figure_wait_not_null NOT NULL,
     run integer[] CONSTRAINT figure_run_not_null NOT NULL,
     wait_seconds double precision CONSTRAINT figure_wait_seconds_not_null NOT NULL,
@@ -1982,11 +2012,23 @@ COMMENT ON COLUMN holdfast.figure_hour.kind IS 'Their kind.';
 
 COMMENT ON COLUMN holdfast.figure_hour.step IS 'The step that was executed.';
 
-COMMENT ON COLUMN holdfast.figure_hour.outcome IS 'How the attempts ended.';
+COMMENT ON COLUMN holdfast.figure_hour.done IS 'How many attempts ended so: their tasks were finished.';
 
-COMMENT ON COLUMN holdfast.figure_hour.attempts IS 'How many there were.';
+COMMENT ON COLUMN holdfast.figure_hour.advanced IS 'How many attempts ended so: moved on to another step.';
 
-COMMENT ON COLUMN holdfast.figure_hour.wait IS 'How many had waited how long, from due to claimed: as many as "holdfast".buckets() has bounds, and one more.';
+COMMENT ON COLUMN holdfast.figure_hour.snoozed IS 'How many attempts ended so: asked to be called again.';
+
+COMMENT ON COLUMN holdfast.figure_hour.retried IS 'How many attempts ended so: an error, tried again later.';
+
+COMMENT ON COLUMN holdfast.figure_hour.failed IS 'How many attempts ended so: an error, parked.';
+
+COMMENT ON COLUMN holdfast.figure_hour.lost IS 'How many attempts ended so: their worker vanished.';
+
+COMMENT ON COLUMN holdfast.figure_hour.cancelled IS 'How many attempts ended so: their tasks were cancelled.';
+
+COMMENT ON COLUMN holdfast.figure_hour.released IS 'How many attempts ended so: handed back unfinished.';
+
+COMMENT ON COLUMN holdfast.figure_hour.wait IS 'How many of them, without lost and released ones, had waited how long, from due to claimed: as many as "holdfast".buckets() has bounds, and one more.';
 
 COMMENT ON COLUMN holdfast.figure_hour.run IS 'How many took how long, from claimed to recorded, likewise.';
 
@@ -2374,10 +2416,10 @@ ALTER TABLE ONLY holdfast.change
     ADD CONSTRAINT change_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY holdfast.figure_hour
-    ADD CONSTRAINT figure_hour_pkey PRIMARY KEY (hour, queue, kind, step, outcome);
+    ADD CONSTRAINT figure_hour_pkey PRIMARY KEY (hour, queue, kind, step);
 
 ALTER TABLE ONLY holdfast.figure
-    ADD CONSTRAINT figure_pkey PRIMARY KEY (minute, queue, kind, step, outcome);
+    ADD CONSTRAINT figure_pkey PRIMARY KEY (minute, queue, kind, step);
 
 ALTER TABLE ONLY holdfast.figure_place
     ADD CONSTRAINT figure_place_pkey PRIMARY KEY (one);

@@ -454,29 +454,41 @@ CREATE TABLE holdfast.figure (
     queue        text NOT NULL COLLATE "C",
     kind         text NOT NULL COLLATE "C",
     step         text NOT NULL COLLATE "C",
-    outcome      text NOT NULL COLLATE "C",
-    attempts     bigint NOT NULL,
+    done         integer NOT NULL DEFAULT 0,
+    advanced     integer NOT NULL DEFAULT 0,
+    snoozed      integer NOT NULL DEFAULT 0,
+    retried      integer NOT NULL DEFAULT 0,
+    failed       integer NOT NULL DEFAULT 0,
+    lost         integer NOT NULL DEFAULT 0,
+    cancelled    integer NOT NULL DEFAULT 0,
+    released     integer NOT NULL DEFAULT 0,
     wait         integer[] NOT NULL,
     run          integer[] NOT NULL,
     wait_seconds double precision NOT NULL,
     run_seconds  double precision NOT NULL,
-    PRIMARY KEY (minute, queue, kind, step, outcome)
+    PRIMARY KEY (minute, queue, kind, step)
 );
 COMMENT ON TABLE holdfast.figure IS 'The log of attempts, counted by the minute in which they ended. Written by workers a little later; kept for three days.';
 COMMENT ON COLUMN holdfast.figure.minute IS 'The beginning of the minute.';
 COMMENT ON COLUMN holdfast.figure.queue IS 'The queue of the tasks.';
 COMMENT ON COLUMN holdfast.figure.kind IS 'Their kind.';
 COMMENT ON COLUMN holdfast.figure.step IS 'The step that was executed.';
-COMMENT ON COLUMN holdfast.figure.outcome IS 'How the attempts ended.';
-COMMENT ON COLUMN holdfast.figure.attempts IS 'How many there were.';
-COMMENT ON COLUMN holdfast.figure.wait IS 'How many had waited how long, from due to claimed: as many as holdfast.buckets() has bounds, and one more.';
+COMMENT ON COLUMN holdfast.figure.done IS 'How many attempts ended so: their tasks were finished.';
+COMMENT ON COLUMN holdfast.figure.advanced IS 'How many attempts ended so: moved on to another step.';
+COMMENT ON COLUMN holdfast.figure.snoozed IS 'How many attempts ended so: asked to be called again.';
+COMMENT ON COLUMN holdfast.figure.retried IS 'How many attempts ended so: an error, tried again later.';
+COMMENT ON COLUMN holdfast.figure.failed IS 'How many attempts ended so: an error, parked.';
+COMMENT ON COLUMN holdfast.figure.lost IS 'How many attempts ended so: their worker vanished.';
+COMMENT ON COLUMN holdfast.figure.cancelled IS 'How many attempts ended so: their tasks were cancelled.';
+COMMENT ON COLUMN holdfast.figure.released IS 'How many attempts ended so: handed back unfinished.';
+COMMENT ON COLUMN holdfast.figure.wait IS 'How many of them, without lost and released ones, had waited how long, from due to claimed: as many as holdfast.buckets() has bounds, and one more.';
 COMMENT ON COLUMN holdfast.figure.run IS 'How many took how long, from claimed to recorded, likewise.';
 COMMENT ON COLUMN holdfast.figure.wait_seconds IS 'How long they had waited, all together.';
 COMMENT ON COLUMN holdfast.figure.run_seconds IS 'How long they took, all together.';
 
 CREATE TABLE holdfast.figure_hour (LIKE holdfast.figure INCLUDING COMMENTS);
 ALTER TABLE holdfast.figure_hour RENAME COLUMN minute TO hour;
-ALTER TABLE holdfast.figure_hour ADD PRIMARY KEY (hour, queue, kind, step, outcome);
+ALTER TABLE holdfast.figure_hour ADD PRIMARY KEY (hour, queue, kind, step);
 COMMENT ON TABLE holdfast.figure_hour IS 'The figures by the hour, for longer spans of time; kept for 30 days unless holdfast.set_default says otherwise.';
 COMMENT ON COLUMN holdfast.figure_hour.hour IS 'The beginning of the hour, in UTC.';
 
@@ -519,16 +531,22 @@ AS $$
         SELECT a.finished_at, a.queue, a.kind, a.step, a.outcome, a.run_at, a.claimed_at
         FROM holdfast.archive a WHERE a.finished_at >= since AND a.finished_at < until AND a.outcome IS NOT NULL
     ), timed AS (
+        -- How long lost and released ones took tells when somebody noticed, and nothing about the step.
         SELECT date_bin('1 minute', l.finished_at, 'epoch') AS minute, l.queue, l.kind, l.step, l.outcome,
-               greatest(date_part('epoch', l.claimed_at - l.run_at), 0) AS wait, l.run_at IS NOT NULL AS known,
-               greatest(date_part('epoch', l.finished_at - l.claimed_at), 0) AS run
+               CASE WHEN l.outcome NOT IN ('lost', 'released') THEN date_part('epoch', greatest(l.claimed_at - l.run_at, interval '0')) END AS wait,
+               CASE WHEN l.outcome NOT IN ('lost', 'released') THEN date_part('epoch', greatest(l.finished_at - l.claimed_at, interval '0')) END AS run,
+               l.run_at IS NOT NULL AS due
         FROM log l
     ), bucketed AS MATERIALIZED (
-        SELECT t.minute, t.queue, t.kind, t.step, t.outcome, CASE WHEN t.known THEN width_bucket(t.wait, holdfast.buckets()) END AS w,
-               width_bucket(t.run, holdfast.buckets()) AS r, count(*) AS n, sum(t.wait) FILTER (WHERE t.known) AS wait, sum(t.run) AS run
+        SELECT t.minute, t.queue, t.kind, t.step, t.outcome, CASE WHEN t.due THEN width_bucket(t.wait, holdfast.buckets()) END AS w,
+               width_bucket(t.run, holdfast.buckets()) AS r, count(*) AS n, sum(t.wait) FILTER (WHERE t.due) AS wait, sum(t.run) AS run
         FROM timed t GROUP BY 1, 2, 3, 4, 5, 6, 7
     )
-    SELECT b.minute, b.queue, b.kind, b.step, b.outcome, sum(b.n)::bigint,
+    SELECT b.minute, b.queue, b.kind, b.step,
+           coalesce(sum(b.n) FILTER (WHERE b.outcome = 'done'), 0)::integer, coalesce(sum(b.n) FILTER (WHERE b.outcome = 'advanced'), 0)::integer,
+           coalesce(sum(b.n) FILTER (WHERE b.outcome = 'snoozed'), 0)::integer, coalesce(sum(b.n) FILTER (WHERE b.outcome = 'retried'), 0)::integer,
+           coalesce(sum(b.n) FILTER (WHERE b.outcome = 'failed'), 0)::integer, coalesce(sum(b.n) FILTER (WHERE b.outcome = 'lost'), 0)::integer,
+           coalesce(sum(b.n) FILTER (WHERE b.outcome = 'cancelled'), 0)::integer, coalesce(sum(b.n) FILTER (WHERE b.outcome = 'released'), 0)::integer,
            ARRAY[coalesce(sum(b.n) FILTER (WHERE b.w = 0), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 1), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 2), 0),
                  coalesce(sum(b.n) FILTER (WHERE b.w = 3), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 4), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 5), 0),
                  coalesce(sum(b.n) FILTER (WHERE b.w = 6), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 7), 0), coalesce(sum(b.n) FILTER (WHERE b.w = 8), 0),
@@ -548,7 +566,7 @@ AS $$
                  coalesce(sum(b.n) FILTER (WHERE b.r = 21), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 22), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 23), 0),
                  coalesce(sum(b.n) FILTER (WHERE b.r = 24), 0), coalesce(sum(b.n) FILTER (WHERE b.r = 25), 0)]::integer[],
            coalesce(sum(b.wait), 0), coalesce(sum(b.run), 0)
-    FROM bucketed b GROUP BY 1, 2, 3, 4, 5
+    FROM bucketed b GROUP BY 1, 2, 3, 4
 $$;
 COMMENT ON FUNCTION holdfast.count_log(timestamptz, timestamptz) IS 'Internal: figures of a span of time, counted from the log.';
 
