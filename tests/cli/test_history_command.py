@@ -37,6 +37,8 @@ def test_A4_set_changes_the_retention_of_all_or_of_a_queue(cli: Cli) -> None:
     [
         (("set",), "say what to set"),
         (("set", "--retention", "1h"), "a day at least"),
+        (("set", "--figures", "1h"), "figures (1h) must be a day at least"),
+        (("set", "mail", "--figures", "90d"), "figures are kept for all queues alike"),
         (("set", "--retention", "long"), "is not a duration"),
         (("set", "Mail!", "--retention", "1d"), "queue"),
     ],
@@ -44,6 +46,14 @@ def test_A4_set_changes_the_retention_of_all_or_of_a_queue(cli: Cli) -> None:
 def test_A4_set_refuses_what_cannot_be(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     assert said in cli(*arguments, code=2).stderr
     assert rows(cli, "select * from holdfast.setting") == []
+
+
+def test_figures_are_kept_as_long_as_set_says(cli: Cli) -> None:
+    assert cli("set", "--figures", "90d", "--why", "a quarter").stdout == "figures are kept for 90d.\n"
+    assert rows(cli, "select retention, figures from holdfast.setting") == [(None, timedelta(days=90))]
+    assert rows(cli, "select why, new ->> 'figures' from holdfast.change") == [("a quarter", "2160:00:00")]
+    assert cli.json("set", "--retention", "8d") == {"queue": None, "retention": 8 * 86400.0, "figures": 90 * 86400.0}
+    assert cli("set", "--figures", "default").stdout == "figures are kept for 30d.\n"
 
 
 def test_A4_maintain_drops_old_days_and_a_dry_run_only_shows_them(cli: Cli) -> None:

@@ -5,7 +5,7 @@ import re
 
 from holdfast import health, insights, schedules
 from holdfast._db import migrate, roles
-from holdfast._sql import failures, history, repair
+from holdfast._sql import failures, figures, history, repair
 from holdfast._sql import schedules as planning
 from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
@@ -43,7 +43,12 @@ def test_every_statement_is_used_by_a_query() -> None:
         + inspect.getsource(migrate)
     )
     source += inspect.getsource(history) + inspect.getsource(failures) + inspect.getsource(repair)
-    source += inspect.getsource(schedules) + inspect.getsource(planning) + inspect.getsource(roles)
+    source += (
+        inspect.getsource(schedules)
+        + inspect.getsource(planning)
+        + inspect.getsource(roles)
+        + inspect.getsource(figures)
+    )
     # Written once, and found by a part of their names: `_with_children`.
     names = {re.sub("_with_children$", "", name) for name in statements("holdfast")}
     assert [name for name in names if f'"{name}"' not in source] == []

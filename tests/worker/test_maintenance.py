@@ -111,7 +111,7 @@ async def test_A4_a_chore_that_cannot_be_done_is_told_once_and_the_worker_works_
         passes.append(answer := await once(*chores))
         return answer
 
-    worker.maintenance.once = counted  # type: ignore[method-assign]
+    worker.maintenance.once = counted  # type: ignore[method-assign, assignment]
     async with running(worker):
         ref = await holdfast.app.enqueue(quick.bind(7))
         assert await ref.result(timeout=60) == 7

@@ -50,10 +50,14 @@ def set_(setup: Setup, /, queue: str | None, retention: str | None, figures: str
         kept = app.retention(queue)
         counts = app.ask(history.figures_kept(queries))
     if setup.json:
-        print_json({"queue": queue, "retention": kept.total_seconds(), "figures": counts.total_seconds()})
+        all_alike = {"figures": counts.total_seconds()} if queue is None else {}
+        print_json({"queue": queue, "retention": kept.total_seconds(), **all_alike})
         return
     whose = "history" if queue is None else f"history of queue {line(queue)}"
-    click.echo(f"{whose} is kept for {_in_short(kept)}, and figures for {_in_short(counts)}.")
+    if retention is not None:
+        click.echo(f"{whose} is kept for {_in_short(kept)}.")
+    if figures is not None:
+        click.echo(f"figures are kept for {_in_short(counts)}.")
 
 
 @click.command()
