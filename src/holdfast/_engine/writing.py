@@ -88,18 +88,9 @@ def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
                 # A row under an old name: its next args are those of the new one.
                 values |= {"kind": attempt.definition.kind, "old_kind": attempt.kind}
         case Retried(error=error, delay=delay):
-            values |= {
-                "outcome": "retried",
-                "error": msgspec.Raw(error),
-                "errors": 1,
-                "delay": delay,
-            }
+            values |= {"outcome": "retried", "error": msgspec.Raw(error), "errors": 1, "delay": delay}
         case Failed(error=error, charged=charged):
-            values |= {
-                "outcome": "failed",
-                "error": msgspec.Raw(error),
-                "errors": int(charged),
-            }
+            values |= {"outcome": "failed", "error": msgspec.Raw(error), "errors": int(charged)}
         case Snoozed(delay=delay, at=at):
             values |= {"outcome": "snoozed", "at": at, "delay": delay}
         case Released(delay=delay):
