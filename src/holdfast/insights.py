@@ -221,11 +221,12 @@ def figures(
 ) -> Query[Figures]:
     """What happened from `since` ago until now: throughput, errors, percentiles of waits and runs, in steps of time.
 
-    Steps are whole minutes; beyond three days, whole hours. Without `step` there are about 60 steps. `by` tells kinds,
-    queues or steps (as `kind.Step`) apart. Stays fast whatever the size of the history.
+    Steps are whole minutes; beyond three days, whole hours. Without `step` there are about 60, beyond half a day
+    of whole hours. `by` tells kinds, queues or steps (as `kind.Step`) apart. Stays fast with any
+    history.
     """
     span = timedelta(seconds=max(60.0, seconds(since, "since")))
-    each = span / 60 if step is None else timedelta(seconds=seconds(step, "step"))
+    each = counted.handy(span) if step is None else timedelta(seconds=seconds(step, "step"))
     return counted.read(queries, span, each, queue=queue, kind=kind, at_step=at_step, by=by)
 
 

@@ -9,6 +9,7 @@ import pytest
 from psycopg import Connection
 
 from holdfast import insights
+from holdfast._model.duration import seconds
 from holdfast._model.figures import BUCKETS, Figures
 from holdfast._sql import figures
 from holdfast._sql.figures import Rolled
@@ -284,6 +285,14 @@ def test_selections_and_groups(counting: Db) -> None:
     assert read(counting, kind="other").total.attempts == 1
     assert read(counting, kind="greeter", at_step="ReadName").total.attempts == 1
     assert read(counting, kind="nobody").total.attempts == 0
+
+
+@pytest.mark.parametrize(
+    ("since", "step"),
+    [("30s", "1m"), ("1h", "1m"), ("12h", "12m"), ("13h", "1h"), ("60h", "1h"), ("61h", "2h"), ("30d", "12h")],
+)
+def test_steps_of_time_are_made_for_the_span(counting: Db, since: str, step: str) -> None:
+    assert read(counting, since, None).step == timedelta(seconds=seconds(step))
 
 
 def test_figures_are_kept_longer_than_the_log(counting: Db) -> None:
