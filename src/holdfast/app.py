@@ -135,7 +135,7 @@ class App(Operations, Tasks):
     def sync(self) -> SyncApp:
         """The same app for blocking code."""
         if self._sync is None:
-            self._sync = SyncApp(self._queries, lambda: self.database, lambda: self.durable)
+            self._sync = SyncApp(self._queries, lambda: self.database, lambda: self.durable, lambda: self._tracing)
         return self._sync
 
     @property
@@ -175,7 +175,10 @@ class App(Operations, Tasks):
         With `conn`, in that connection's transaction: the task exists exactly if it commits.
         """
         request = request_of(what, options, more)
-        return self._ref(request, await self._enqueue(request, conn))
+        if self._tracing is None:
+            return self._ref(request, await self._enqueue(request, conn))
+        with self._tracing.enqueuing([request]) as (request,):
+            return self._ref(request, await self._enqueue(request, conn))
 
     @overload
     async def enqueue_many(
@@ -190,6 +193,12 @@ class App(Operations, Tasks):
     ) -> list[Ref[Any]]:
         """Enqueues many tasks at once, all or none; `Entry(what, …)` gives one of them options of its own."""
         requests = requests_of(what, options)
+        if self._tracing is None:
+            return await self._enqueue_many(requests, conn)
+        with self._tracing.enqueuing(requests) as carrying:
+            return await self._enqueue_many(carrying, conn)
+
+    async def _enqueue_many(self, requests: Sequence[Request], conn: object) -> list[Ref[Any]]:
         durable = durability(requests, self.durable, conn)
         plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,6 +30,7 @@ from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Failure, HowEnqueued, Ref, TaskInfo
 from holdfast._model.request import Request, durability, request_of, requests_of
+from holdfast._model.tracing import Tracing
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -72,10 +73,17 @@ class SyncRef(Generic[R_co]):
 class SyncApp:
     """An App's methods for blocking code."""
 
-    def __init__(self, queries: Queries, database: Callable[[], Database], durable: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        queries: Queries,
+        database: Callable[[], Database],
+        durable: Callable[[], bool],
+        tracing: Callable[[], Tracing | None] = lambda: None,
+    ) -> None:
         self._queries = queries
         self._database = database
         self._durable = durable
+        self._tracing = tracing
         self._pool: SyncPool | None = None
         self._watch: tuple[Background, Watch[TaskInfo]] | None = None
         self._beginning = threading.Lock()
@@ -90,8 +98,11 @@ class SyncApp:
         self, what: object, /, *more: object, conn: object = None, **options: Unpack[EnqueueOptions]
     ) -> SyncRef[Any]:
         """As `App.enqueue`, blocking."""
-        request = request_of(what, options, more)
-        return self._ref(request, self._enqueue(request, conn))
+        request, tracing = request_of(what, options, more), self._tracing()
+        if tracing is None:
+            return self._ref(request, self._enqueue(request, conn))
+        with tracing.enqueuing([request]) as (request,):
+            return self._ref(request, self._enqueue(request, conn))
 
     @overload
     def enqueue_many(
@@ -105,7 +116,13 @@ class SyncApp:
         self, what: Iterable[Any], /, *, conn: object = None, **options: Unpack[EnqueueOptions]
     ) -> list[SyncRef[Any]]:
         """As `App.enqueue_many`, blocking."""
-        requests = requests_of(what, options)
+        requests, tracing = requests_of(what, options), self._tracing()
+        if tracing is None:
+            return self._enqueue_many(requests, conn)
+        with tracing.enqueuing(requests) as carrying:
+            return self._enqueue_many(carrying, conn)
+
+    def _enqueue_many(self, requests: Sequence[Request], conn: object) -> list[SyncRef[Any]]:
         durable = durability(requests, self._durable(), conn)
         plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:

@@ -43,7 +43,10 @@ PROBATION = 60.0
 
 
 class Attempt:
-    """One execution of one step, from the claim to its recorded end. Its worker and number are the fence."""
+    """One execution of one step, from the claim to its recorded end. Its worker and number are the fence.
+
+    `trace_id` is there only if the attempt is traced.
+    """
 
     __slots__ = (
         "args",
@@ -72,9 +75,12 @@ class Attempt:
         "step",
         "stop_flag",
         "told",
+        "trace_id",
         "transaction",
         "worker_id",
     )
+
+    trace_id: str
 
     def __init__(self, queue: str, worker_id: UUID, row: Claimed, definition: Step, held_since: float) -> None:
         (
@@ -129,13 +135,14 @@ class Attempt:
             crashes=self.crashes,
             moves=self.moves,
             key=self.key,
-            headers=self._strings(),
+            headers=self.strings(),
             deadline=self.deadline,
             offers=offers,
             signals=self,
         )
 
-    def _strings(self) -> dict[str, str]:
+    def strings(self) -> dict[str, str]:
+        """Its headers."""
         if self.headers is None:
             return {}
         try:

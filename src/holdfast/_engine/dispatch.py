@@ -14,6 +14,7 @@ from holdfast._engine.settle import Settler
 from holdfast._engine.telling import tell_error
 from holdfast._engine.transactional import TransactionalSteps
 from holdfast._model.outcome import Cancelled, Released
+from holdfast._model.tracing import Tracing
 
 log = logging.getLogger("holdfast.worker")
 
@@ -23,6 +24,7 @@ class Dispatch:
 
     execution: Execution
     transactional: TransactionalSteps
+    tracing: Tracing | None = None
 
     def __init__(
         self,
@@ -89,10 +91,13 @@ class Dispatch:
 
     async def _attend(self, attempt: Attempt) -> None:
         """One attempt, from its start to the settler."""
-        if attempt.definition.transactional:
-            outcome = await self.transactional.execute(attempt)
+        steps = self.transactional if attempt.definition.transactional else self.execution
+        if self.tracing is None:
+            outcome = await steps.execute(attempt)
         else:
-            outcome = await self.execution.execute(attempt)
+            with self.tracing.attempting(attempt) as tell:
+                outcome = await steps.execute(attempt)
+                tell(outcome)
         attempt.handle = None
         roster = self._roster
         roster.finished += 1

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast._engine.attempt import Attempt
-from holdfast._model.outcome import Advanced, Failed, Finished, Outcome, Retried
+from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
 from holdfast._model.tasks import Tasks
 from holdfast._sql.records import Fence, NewTask
 
@@ -52,6 +52,27 @@ class Unsure:
     """The outcome may have been written, by a transaction whose end we do not know."""
 
     ending: Ending
+
+
+_WORDS: dict[type, str] = {
+    Advanced: "advanced",
+    Finished: "done",
+    Retried: "retried",
+    Failed: "failed",
+    Snoozed: "snoozed",
+    Cancelled: "cancelled",
+    Released: "released",
+}
+
+
+def plain(outcome: "Outcome | Recorded | Unsure | None") -> Outcome | None:
+    """How an attempt ended, whoever records it; None if its lease is lost."""
+    return outcome.ending.outcome if isinstance(outcome, (Recorded, Unsure)) else outcome
+
+
+def word(outcome: Outcome | None) -> str:
+    """An outcome as the log of attempts calls it."""
+    return "lost" if outcome is None else _WORDS[type(outcome)]
 
 
 def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:

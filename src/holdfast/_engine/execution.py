@@ -48,7 +48,7 @@ class Execution:
         self._tasks = tasks
         # An App, whose enqueue is what makes it an owner: for the references that steps get.
         tracker = cast("Tracker | None", tasks._find_owner())
-        self._offers = Offers(resources, tracker, moves, tell)
+        self._offers = Offers(resources, tracker, moves, tell, tasks._tracing)
         self._middleware: Sequence[Middleware] = tasks._middleware
         self._freed = freed
         self._threads = Threads()
@@ -213,7 +213,7 @@ class _limit(AbstractAsyncContextManager[None]):  # noqa: N801 - reads as a word
 
 def fields(attempt: Attempt) -> dict[str, Any]:
     """What log records about an attempt carry."""
-    return {
+    found = {
         "task_id": str(attempt.id),
         "kind": attempt.kind,
         "step": attempt.step,
@@ -221,3 +221,5 @@ def fields(attempt: Attempt) -> dict[str, Any]:
         "queue": attempt.queue,
         "worker": str(attempt.worker_id),
     }
+    trace_id = getattr(attempt, "trace_id", None)
+    return found if trace_id is None else {**found, "trace_id": trace_id}

@@ -110,7 +110,7 @@ class Processes:
                 "moves": attempt.moves,
                 "key": attempt.key,
                 "deadline": attempt.deadline,
-                "headers": attempt._strings(),
+                "headers": attempt.strings(),
             },
         }
         try:

@@ -182,7 +182,7 @@ class Worker:
         moves = Moves(self._queries, self._tasks)
         execution = Execution(self._tasks, opened, self.dispatch.free, moves, self.progress.changed)
         transactions = Transactions(self._url, self._settings.concurrency)
-        self.dispatch.execution = execution
+        self.dispatch.execution, self.dispatch.tracing = execution, self._tasks._tracing
         self.dispatch.transactional = TransactionalSteps(
             transactions, self._queries, self._tasks, execution, self.settler.recorder, lease=self._settings.lease
         )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast._model.call import Call, StepValue
     from holdfast._model.request import Request
+    from holdfast._model.tracing import Tracing
 
 R = TypeVar("R")
 
@@ -67,6 +68,7 @@ class Offers:
     mover: Mover | None = None
     tell: Callable[[Any], None] | None = None
     """Takes note that an attempt has told something of itself."""
+    tracing: "Tracing | None" = None
 
 
 class Context:
@@ -226,6 +228,9 @@ class Context:
         request = request_of(what, options)
         if request.durable is not None:
             raise EnqueueRefused("ctx.enqueue takes no durable=: the task is written with the outcome of this attempt")
+        if self._offers.tracing is not None:
+            with self._offers.tracing.enqueuing([request]) as (request,):
+                pass
         if self._enqueued is None:
             self._enqueued = []
         self._enqueued.append(request)

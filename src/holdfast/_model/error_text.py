@@ -40,11 +40,11 @@ def simple_error(type: str, message: str) -> bytes:
 
 
 def _described(error: BaseException) -> dict[str, str]:
-    name, message = _type_name(error), _message(error)
+    name, message = type_name(error), _message(error)
     return {"type": name, "message": message, "traceback": _traceback(error, f"{name}: {message}")}
 
 
-def _type_name(error: BaseException) -> str:
+def type_name(error: BaseException) -> str:
     cls = type(error)
     module = getattr(cls, "__module__", None)
     name = cls.__qualname__ if module in ("builtins", None) else f"{module}.{cls.__qualname__}"

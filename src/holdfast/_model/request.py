@@ -199,6 +199,22 @@ def _headers(headers: Any) -> bytes | None:
         raise EncodeError(f"headers{str(error).removeprefix('value').removeprefix('dict')}") from error
 
 
+def with_headers(requests: Sequence[Request], more: Mapping[str, str]) -> list[Request]:
+    """The same requests with more headers. Those that have one of them, or no room, stay as they are."""
+    alone = encode(dict(more), limit=MAX_HEADERS)
+    return [msgspec.structs.replace(each, headers=_added(each.headers, more, alone)) for each in requests]
+
+
+def _added(own: bytes | None, more: Mapping[str, str], alone: bytes) -> bytes:
+    if own is None:
+        return alone
+    given = msgspec.json.decode(own, type=dict[str, str])
+    try:
+        return own if given.keys() & more.keys() else encode({**given, **more}, limit=MAX_HEADERS)
+    except EncodeError:
+        return own
+
+
 def _durable(durable: Any) -> bool | None:
     if durable is not None and not isinstance(durable, bool):
         raise EnqueueRefused(f"durable= must be True or False, not {durable!r:.100}")

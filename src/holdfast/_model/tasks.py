@@ -30,6 +30,7 @@ from holdfast._model.options import EnqueueOptions, KindOptions, check_known, ol
 from holdfast._model.reference import Failure
 from holdfast._model.schedule import CatchUp, Overlap, Schedule, Scopes, When, declare
 from holdfast._model.step import MAIN, FunctionStep, Step, result_type_of
+from holdfast._model.tracing import Tracing
 from holdfast.errors import ConfigError, DeclarationError, EnqueueRefused
 
 _RENAME = "rename one, a function with @app.task(name=…)"
@@ -81,6 +82,7 @@ class Tasks:
         self._failure_hooks: list[Callable[[Failure], Awaitable[None] | None]] = []
         self._schedules: dict[str, Schedule] = {}
         self._included_by: list[Tasks] = []
+        self._tracing: Tracing | None = None
 
     @overload
     def task(  # type: ignore[overload-overlap]

@@ -24,7 +24,7 @@ ROUTINE = "routine"
 
 _COLOURS = {"DEBUG": "bright_black", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _FIELDS = (
-    *("process_number", "task_id", "kind", "step", "attempt", "queue", "worker"),
+    *("process_number", "task_id", "kind", "step", "attempt", "queue", "worker", "trace_id"),
     *("outcome", "seconds", "error", "traceback"),
 )
 _INDENT = " " * 17
@@ -103,6 +103,7 @@ def configure(level: str, format: str, *, dev: bool = False, process: int | None
         handler.addFilter(partial(_with_process, process))
     handler.setFormatter(JsonFormatter() if format == "json" else DevFormatter() if dev else PrettyFormatter())
     handler.addFilter(_with_task)
+    handler.addFilter(_with_trace)
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level.upper())
@@ -141,6 +142,16 @@ def _with_task(record: logging.LogRecord) -> bool:
             record.task_id = str(context.id)
             record.kind, record.step, record.attempt = context.kind, context.step, context.attempt
             record.queue = context.queue
+    return True
+
+
+def _with_trace(record: logging.LogRecord) -> bool:
+    """Adds the trace to a record that was made while a span of OpenTelemetry is current."""
+    api = sys.modules.get("opentelemetry.trace")
+    if api is not None and not hasattr(record, "trace_id"):
+        context = api.get_current_span().get_span_context()
+        if context.is_valid:
+            record.trace_id = f"{context.trace_id:032x}"
     return True
 
 
