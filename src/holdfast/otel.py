@@ -4,7 +4,7 @@
     otel.trace(app)
 
 Names and attributes are those of the semantic conventions for messaging. The context travels in the task's headers
-(`traceparent`), so it crosses processes, restarts and days. Needs `opentelemetry-api`: pip install 'holdfast[otel]'.
+(`traceparent`), so it crosses processes, restarts and days. Needs `opentelemetry-api`, which the extra `otel` brings.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ try:
     from opentelemetry.propagate import extract, inject
     from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 except ImportError as error:
-    raise ConfigError("holdfast.otel needs OpenTelemetry: pip install 'holdfast[otel]'") from error
+    raise ConfigError("holdfast.otel needs OpenTelemetry. Install it: pip install opentelemetry-api") from error
 
 if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt

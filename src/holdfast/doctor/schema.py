@@ -23,7 +23,7 @@ def version_and_drift(patient: Patient) -> Diagnosis:
             found.version > found.latest + 1,
             f"version {found.version}, and this code knows {found.latest}",
             "Code works with a schema one version newer than its own, and not with later ones.",
-            "pip install --upgrade holdfast",
+            "Upgrade Holdfast here.",
         )
     if found.pending:
         return judged(
