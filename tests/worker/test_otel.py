@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -304,3 +306,18 @@ async def test_records_carry_the_id_of_the_trace(traced: Traced, caplog: pytest.
     told = {each.name: json.loads(JsonFormatter().format(each)) for each in caplog.records}
     assert told["shop"]["trace_id"] == told["holdfast.task"]["trace_id"] == trace_id
     assert "trace_id" not in told["holdfast.worker"] if "holdfast.worker" in told else True
+
+
+def test_only_who_asks_for_traces_needs_opentelemetry() -> None:
+    program = """
+import sys
+sys.modules["opentelemetry"] = None
+from holdfast import App, ConfigError
+App()
+try:
+    import holdfast.otel
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "pip install opentelemetry-api" in done.stdout, done.stderr
