@@ -1,7 +1,9 @@
 """`python -m faults`: all faults, one after the other, and a report."""
 
 import argparse
+import logging
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +19,8 @@ SPARE = 15.0
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and workers are ended too
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # that connections break is no news here
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
     names = options.only.split(",") if options.only else list(FAULTS)
     if unknown := [name for name in names if name not in FAULTS]:

@@ -1,4 +1,7 @@
 """All faults. A new one is a function with `@fault` in one of these modules, or in a module named here."""
 
+from faults import commits as commits
+from faults import database as database
+from faults import network as network
 from faults import processes as processes
 from faults.suite import FAULTS as FAULTS

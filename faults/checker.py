@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 
-from faults.history import FINAL, Attempt, History, Occurrence, Task
+from faults.history import FINAL, Attempt, History, Occurrence
 from faults.oracle import Execution
 
 
@@ -110,7 +110,10 @@ def only_lost_ones_overlap(history: History) -> Iterator[str]:
 
 
 def both_logs_agree(history: History) -> Iterator[str]:
-    """The log of attempts says what handlers say, but for attempts that were lost or released before they began."""
+    """The log of attempts says what handlers say, but for attempts that were lost or released before they began.
+
+    A transactional step whose transaction broke is executed again in the same attempt.
+    """
     logged: dict[tuple[str, int], Attempt] = {(a.task, a.attempt): a for a in history.attempts}
     begun: set[tuple[str, int]] = set()
     for execution in history.executions:
@@ -120,7 +123,7 @@ def both_logs_agree(history: History) -> Iterator[str]:
             yield f"{_said(execution)} ran and is not in the log"
         elif (entry.step, entry.moves) != (execution.step, execution.moves):
             yield f"{_said(execution)} is logged as {entry.step} after {entry.moves} moves"
-        if key in begun:
+        if key in begun and execution.step not in history.transactional:
             yield f"{_said(execution)} ran twice under one number"
         begun.add(key)
     for key, entry in logged.items():
@@ -137,20 +140,33 @@ def no_lease_is_forgotten(history: History) -> Iterator[str]:
 
 
 def limits_hold(history: History) -> Iterator[str]:
-    """A key is held by one unfinished task at a time; a worker executes no more steps at once than it may."""
-    of_key: dict[str, list[Task]] = defaultdict(list)
-    for task in history.tasks:
-        if task.key is not None and task.created_at is not None:
-            of_key[task.key].append(task)
-    for key, several in of_key.items():
-        several.sort(key=lambda task: task.created_at.timestamp() if task.created_at else 0.0)
-        for first, second in pairwise(several):
-            if first.finished_at is None or (second.created_at and second.created_at < first.finished_at):
-                yield f"key {key} was held by {first.id} when {second.id} was made"
+    """Tasks of one key do their work one after the other; a worker executes no more steps at once than it may."""
+    for key, spans in work_by_key(history).items():
+        for (_, end, first), (begin, _, second) in pairwise(sorted(spans)):
+            if begin < end:
+                yield f"key {key}: {second} began before {first} had ended"
+    for key, count in Counter(t.key for t in history.tasks if t.key is not None and t.state not in FINAL).items():
+        if count > 1:
+            yield f"key {key} is held by {count} unfinished tasks"
     if history.concurrency is not None:
         for worker, most in busiest(history).items():
             if most > history.concurrency:
                 yield f"worker {worker} executed {most} steps at once, {history.concurrency} are allowed"
+
+
+def work_by_key(history: History) -> dict[str, list[tuple[float, float, str]]]:
+    """For each key the tasks that had it: when their accepted work began, when it ended, and whose it was."""
+    accepted = {(a.task, a.attempt) for a in history.attempts if a.is_accepted}
+    keys = {task.id: task.key for task in history.tasks if task.key is not None}
+    of_task: dict[str, list[Execution]] = defaultdict(list)
+    for execution in history.executions:
+        if execution.task in keys and (execution.task, execution.attempt) in accepted:
+            of_task[execution.task].append(execution)
+    found: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
+    for task, several in of_task.items():
+        begin, end = min(e.begin for e in several), max(_end(history, e) for e in several)
+        found[keys[task]].append((begin, end, task))
+    return found
 
 
 def busiest(history: History) -> dict[str, int]:

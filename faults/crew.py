@@ -7,16 +7,25 @@ import signal
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from faults.oracle import witnessed
 from holdfast import App, Context, Done, Every, Retry
+from holdfast._engine import worker as engine
+from holdfast._engine.lease import Beat
 
 FOLDER = "HOLDFAST_FAULTS_FOLDER"
 """The environment variable that names the folder of the handlers' log."""
 
+WEDGED = "HOLDFAST_FAULTS_WEDGED"
+"""The environment variable for the seconds after which a worker with a dead loop ends; 5 minutes otherwise."""
+
 EFFECTS = "CREATE TABLE public.effect (task text NOT NULL, moves integer NOT NULL)"
 TRANSACTIONAL = frozenset({"Pay"})
+
+if WEDGED in os.environ:
+    setattr(engine, "Beat", partial(Beat, wedged_after=float(os.environ[WEDGED])))  # noqa: B010
 
 app = App()
 trip = app.kind("trip", result=int, retry=Retry(3, delay="100ms", jitter=0))

@@ -9,12 +9,13 @@ from typing import Any
 from faults.oracle import Execution, Ledger, executions, read_lines
 from holdfast._db.connection import connect_sync
 
+UNLIMITED = b"SET statement_timeout = 0; SET lock_timeout = 0"
 FINAL = frozenset({"done", "cancelled", "expired", "discarded"})
 
 _TASKS = """
-SELECT id::text, headers ->> 'tag', kind, state, key, created_at, finished_at, 0 FROM holdfast.archive
+SELECT id::text, headers ->> 'tag', kind, state, key, 0 FROM holdfast.archive
 UNION ALL
-SELECT id::text, headers ->> 'tag', kind, state, key, created_at, NULL,
+SELECT id::text, headers ->> 'tag', kind, state, key,
     coalesce(extract(epoch FROM holdfast.now() - lease_expires_at), 0)::float FROM holdfast.task
 """
 _ATTEMPTS = "SELECT task_id::text, step, attempt, moves, outcome FROM holdfast.attempts"
@@ -30,8 +31,6 @@ class Task:
     kind: str = "trip"
     state: str = "done"
     key: str | None = None
-    created_at: datetime | None = None
-    finished_at: datetime | None = None
     overdue: float = 0.0
 
 
@@ -89,6 +88,7 @@ class History:
 def read(url: str, folder: Path, ledger: Ledger | None = None, **more: Any) -> History:
     """The history of a database and of a folder of handlers' logs."""
     with connect_sync(url) as connection:
+        connection.execute(UNLIMITED)
 
         def rows(text: str) -> list[tuple[Any, ...]]:
             return connection.execute(text.encode()).fetchall()

@@ -18,9 +18,9 @@ from uuid import uuid4
 
 from faults import crew, history
 from faults.checker import Violation, check
-from faults.history import History
+from faults.history import UNLIMITED, History
 from faults.load import Load
-from faults.oracle import WORKER, Line, read_lines
+from faults.oracle import WORKER, Execution, Line, read_lines
 from faults.proxy import Proxy
 from holdfast import App, embedded
 from holdfast._db.connection import connect_sync, with_database
@@ -29,6 +29,7 @@ from holdfast.embedded import Server
 
 ROOT = Path(__file__).parents[1]
 LEASE, REAP, POLL = 1.5, 0.3, 0.2
+"""Seconds. Where nobody may be charged, the lease is longer: a busy machine must not be mistaken for a fault."""
 CONCURRENCY = 8
 PATIENCE = 120.0
 """Seconds after which a wait is given up, and a run found wrong."""
@@ -50,8 +51,9 @@ def own_server() -> Iterator[Server]:
 
 
 def run_sql(url: str, text: str, *values: object) -> list[tuple[Any, ...]]:
-    """Runs SQL with numbered parameters."""
+    """Runs SQL with numbered parameters, whatever limits a fault has set for others."""
     with connect_sync(url, "lab") as connection:
+        connection.execute(UNLIMITED)
         cursor = connection.execute(text.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
 
@@ -64,6 +66,9 @@ class Member:
     process: "subprocess.Popen[bytes]"
     log: Path
     died: float | None = None
+    """When it was killed, or was found dead."""
+    dismissed: bool = False
+    """Whether it was asked to stop."""
 
     @property
     def is_alive(self) -> bool:
@@ -104,6 +109,7 @@ class Lab:
         self.members: list[Member] = []
         self.violations: list[Violation] = []
         self.proxy: Proxy | None = None
+        self.lease = LEASE
         self.may_park: frozenset[str] = frozenset()
         self.environment: dict[str, str] = {}
 
@@ -161,8 +167,8 @@ class Lab:
     async def finished(self) -> None:
         """Waits until all is done, then stops the workers as an operator would, and checks what happened."""
         self.say("waiting for the rest")
-        await self.app.use(self.direct).schedules.pause("tick")
         await self.app.close()
+        run_sql(self.direct, "SELECT holdfast.pause_schedule('tick')")
         left = "SELECT count(*) FROM holdfast.task WHERE state <> 'parked'"
         await self.wait(lambda: run_sql(self.direct, left) == [(0,)], strict=False)
         await self.stopped()
@@ -171,7 +177,10 @@ class Lab:
     async def stopped(self) -> None:
         """SIGTERM to all: they end with 0."""
         await self.started()
-        alive = [member for member in self.members if member.is_alive]
+        alive = self.alive()
+        for member in self.members:
+            fell = not member.is_alive and member.died is None and not member.dismissed
+            self.require(not fell, "W5", f"{member.label} ended by itself with {member.process.returncode}")
         for member in alive:
             member.signal(signal.SIGTERM)
         await self.wait(lambda: not any(member.is_alive for member in alive), patience=60, strict=False)
@@ -187,7 +196,7 @@ class Lab:
             transactional=crew.TRANSACTIONAL,
             may_park=self.may_park,
             concurrency=CONCURRENCY,
-            patience=LEASE + 4 * REAP,
+            patience=self.lease + 4 * REAP,
         )
         self.violations += check(self.history)
         return self.history
@@ -197,13 +206,35 @@ class Lab:
         if not holds:
             self.violations.append(Violation(rule, text))
 
+    def nobody_charged(self, rule: str) -> None:
+        """An expectation of many faults: no attempt was taken for lost."""
+        if lost := self.lost_executions():
+            self.require(False, rule, f"{len(lost)} attempts were charged, such as {lost[0]}")
+
+    def lost_executions(self) -> list[Execution]:
+        lost = {(a.task, a.attempt) for a in self.history.attempts if a.outcome == "lost"}
+        return [each for each in self.history.executions if (each.task, each.attempt) in lost]
+
+    def state_of(self, id: str | None) -> str | None:
+        """What became of a task."""
+        rows = run_sql(self.direct, "SELECT state FROM holdfast.tasks WHERE id = $1::uuid", id)
+        return rows[0][0] if rows else None
+
+    # --- the server
+
+    async def restart_server(self, away: float) -> None:
+        """Crashes the server, and starts it after so many seconds."""
+        await asyncio.to_thread(self.server.stop, "immediate")
+        await asyncio.sleep(away)
+        await asyncio.to_thread(self.server.restart)
+
     # --- workers
 
     def start(self, *options: str, command: tuple[str, ...] = (), **environment: str) -> Member:
         """A worker process more. `command` goes before it, such as faketime."""
         label = f"w{len(self.members) + 1}"
         log = self.folder / f"{label}.txt"
-        settings = {"lease": LEASE, "reap": REAP, "poll": POLL, "grace": 10, "concurrency": CONCURRENCY}
+        settings = {"lease": self.lease, "reap": REAP, "poll": POLL, "grace": 10, "concurrency": CONCURRENCY}
         given = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
         worker = [sys.executable, "-m", "holdfast.cli", "worker", "faults.crew:app", *given, *options]
         with log.open("wb") as file:
@@ -231,12 +262,26 @@ class Lab:
         pids = {member.process.pid for member in self.members if member.is_alive}
         await self.wait(lambda: pids <= {pid for (pid,) in run_sql(self.direct, "SELECT pid FROM holdfast.worker")})
 
+    def dismiss(self, member: Member) -> None:
+        """Asks it to stop."""
+        member.dismissed = True
+        member.signal(signal.SIGTERM)
+
+    async def supervise(self) -> None:
+        """Replaces those that die."""
+        while True:
+            for member in self.members:
+                if not member.is_alive and member.died is None:
+                    member.died = time.monotonic()
+                    self.start()
+            await asyncio.sleep(0.05)
+
     def alive(self) -> list[Member]:
         return [member for member in self.members if member.is_alive]
 
     def victim(self) -> Member:
-        """Somebody, by chance."""
-        return self.chance.choice(self.alive())
+        """Somebody who works, by chance."""
+        return self.chance.choice([member for member in self.alive() if not member.dismissed])
 
     def lines(self) -> list[Line]:
         """What handlers have written so far."""

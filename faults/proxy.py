@@ -99,8 +99,11 @@ class Proxy:
         self._ready.set()
         await self._end.wait()
         server.close()
-        for pair in list(self._pairs):
-            pair.close()
+        self.weather = Weather()
+        while self._pairs:
+            for pair in list(self._pairs):
+                pair.close()
+            await asyncio.sleep(0.01)
 
     async def _meet(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:

@@ -45,5 +45,5 @@ def own_url(own_server: Server, way: Way) -> Iterator[str]:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """The handlers' own log."""
-    return tmp_path / "handlers.log"
+    """The folder of the handlers' own log."""
+    return tmp_path / "handlers"

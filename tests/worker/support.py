@@ -16,12 +16,18 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from faults import history
+from faults.checker import INVARIANTS
+from faults.oracle import read_lines as read_lines
+from faults.oracle import write_line as write_line
 from holdfast._db.connection import connect_sync
 from holdfast._engine.worker import Worker
 
 PATIENCE = 60.0
 """Seconds after which a wait gives up. No test depends on how long anything takes."""
 TESTS = Path(__file__).parents[1]
+SOURCES = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+"""Where processes of tests find their modules."""
 
 
 async def until(condition: Callable[[], Any], what: str = "", patience: float = PATIENCE) -> Any:
@@ -87,7 +93,7 @@ class Crew:
 
     def __post_init__(self) -> None:
         command = [sys.executable, "-m", "worker.crew", self.url, str(self.log), json.dumps(self.options)]
-        environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONWARNINGS": "ignore"}
+        environment = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONWARNINGS": "ignore"}
         self.process = subprocess.Popen(command, cwd=TESTS, env=environment)
 
     @property
@@ -131,58 +137,12 @@ def crew(url: str, log: Path, count: int = 1, **options: Any) -> Iterator[list[C
 
 # --- the oracle
 
-
-@dataclass(frozen=True)
-class Line:
-    """What a handler wrote about itself: `begin` and `end` of one attempt."""
-
-    word: str
-    task: str
-    step: str
-    attempt: int
-    moves: int
-    pid: int
-    at: float
+CHECKED = ("I1", "I3", "I4", "I6")
 
 
-def write_line(log: Path, word: str, ctx: Any) -> None:
-    """A line in the handlers' own log, in one write: it is there even if the process is killed right after."""
-    values = [word, str(ctx.id), ctx.step, ctx.attempt, ctx.moves, os.getpid(), time.monotonic()]
-    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(file, (json.dumps(values) + "\n").encode())
-    finally:
-        os.close(file)
-
-
-def read_lines(log: Path) -> list[Line]:
-    return [Line(*json.loads(text)) for text in log.read_text().splitlines()] if log.exists() else []
-
-
-def check_log(url: str, log: Path) -> Counter[str]:
-    """Compares the handlers' own log with the log of attempts; gives the outcomes counted.
-
-    I1: nothing is unfinished. I3: what was recorded never ran again. I4: one accepted end per visit.
-    I6: the two logs say the same, but for attempts that were lost or released before they began.
-    """
-    unfinished = sql(url, "SELECT state, count(*) FROM holdfast.task GROUP BY state")
-    assert unfinished == [], f"I1: unfinished tasks: {unfinished}"
-    rows = sql(url, "SELECT task_id::text, step, attempt, moves, outcome FROM holdfast.attempts")
-    assert len({(task, attempt) for task, _, attempt, _, _ in rows}) == len(rows), "I6: an attempt is logged twice"
-    logged = {(task, attempt): (step, moves, outcome) for task, step, attempt, moves, outcome in rows}
-    ends = Counter((task, moves) for task, _, _, moves, outcome in rows if outcome in ("advanced", "done"))
-    assert max(ends.values(), default=0) <= 1, "I4: a visit has two accepted ends"
-    ended_at = {(task, moves): attempt for task, _, attempt, moves, outcome in rows if outcome in ("advanced", "done")}
-    begun = set()
-    for line in read_lines(log):
-        known = logged.get((line.task, line.attempt))
-        assert known is not None, f"I6: {line} is not in the log of attempts"
-        assert known[:2] == (line.step, line.moves), f"I6: {line} is logged as {known}"
-        if line.word == "begin":
-            assert (line.task, line.attempt) not in begun, f"I6: attempt ran twice: {line}"
-            begun.add((line.task, line.attempt))
-            last = ended_at.get((line.task, line.moves))
-            assert last is None or line.attempt <= last, f"I3: {line} ran after its end was recorded"
-    silent = {outcome for key, (_, _, outcome) in logged.items() if key not in begun}
-    assert silent <= {"lost", "released"}, f"I6: attempts that nobody ran are logged as {silent}"
-    return Counter(outcome for _, _, outcome in logged.values())
+def check_log(url: str, log: Path) -> Counter[str | None]:
+    """Compares the handlers' own log with the log of attempts, by the rules of `faults`; gives the outcomes."""
+    found = history.read(url, log)
+    wrong = [f"{rule}: {text}" for rule in CHECKED for text in INVARIANTS[rule](found)]
+    assert wrong == [], "\n".join(wrong[:10])
+    return Counter(attempt.outcome for attempt in found.attempts)

@@ -1,8 +1,7 @@
-"""Worker processes under faults: killed, stopped, cut off, with the server restarted under them."""
+"""Worker processes under faults, one at a time: what a fault does to one task. Many at once: `tests/faults`."""
 
 import asyncio
 import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,33 +23,12 @@ def app(own_url: str) -> App:
     return crew_module.app
 
 
-def _wrote(log: Path, lines: int) -> bool:
-    return len(read_lines(log)) > lines
-
-
 def unfinished(url: str) -> int:
     return int(sql(url, "SELECT count(*) FROM holdfast.task")[0][0])
 
 
 async def enqueue_trips(app: App, log: Path, count: int, pause: float = 0.01) -> None:
     await app.enqueue_many([Leave(n, pause) for n in range(count)], headers={"log": str(log)})
-
-
-async def test_L8_I1_I3_I4_I6_kill_9_in_the_middle_of_three_step_tasks(app: App, own_url: str, log: Path) -> None:
-    await enqueue_trips(app, log, 300, 0.02)
-    with crew(own_url, log, 2, **QUICK) as members:
-        for killed in (1, 2, 3):
-            await until(partial(_wrote, log, 300 * killed), "for work to kill")
-            members[0].kill()
-            members[:] = [*members[1:], Crew(own_url, log, QUICK), members[0]]
-        await until(lambda: unfinished(own_url) == 0, "for all tasks")
-    outcomes = check_log(own_url, log)
-    assert outcomes["done"] == 300
-    assert outcomes["advanced"] == 600
-    assert outcomes["lost"] >= 3
-    crashes = sql(own_url, "SELECT count(*) FROM holdfast.attempts WHERE outcome = 'lost'")[0][0]
-    assert crashes == outcomes["lost"]
-    await app.close()
 
 
 async def test_L8_a_killed_workers_task_is_lost_and_counted_and_runs_elsewhere(

@@ -14,7 +14,7 @@ from holdfast.testing import Harness
 
 from . import crew as crew_module
 from .crew import Leave
-from .support import check_log, crew, running, sql, until
+from .support import check_log, crew, read_lines, running, sql, until
 
 NO_PARTITIONS = """
     CREATE OR REPLACE FUNCTION holdfast.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
@@ -128,7 +128,7 @@ async def test_A2_the_log_is_what_ran_with_maintenance_all_the_time(own_url: str
     await made.enqueue_many([Leave(n, 0.02) for n in range(150)], headers={"log": str(log)})
     options = {"lease": 1.5, "reap": 0.3, "poll": 0.2, "maintain": 0.05}
     with crew(own_url, log, 3, **options) as members:
-        await until(lambda: log.exists() and log.read_text().count("\n") > 150, "for work")
+        await until(lambda: len(read_lines(log)) > 150, "for work")
         members[0].kill()
         await until(lambda: sql(own_url, "SELECT count(*) FROM holdfast.task") == [(0,)], "for all tasks")
         await until(lambda: sql(own_url, OLD) == [(0,)], "for the old days to be dropped")

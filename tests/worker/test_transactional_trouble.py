@@ -166,3 +166,43 @@ async def test_T17_a_loop_can_end_while_a_connection_is_made_ready(
     for each in pending:
         each.cancel()
     assert not pending
+
+
+async def _end_session(ctx: Context) -> None:
+    """As an administrator would, or a server that restarts."""
+    pid = ctx.tx.info.backend_pid
+    sql(place["url"], "SELECT pg_terminate_backend($1)", pid)
+    await until(lambda: not sql(place["url"], "SELECT 1 FROM pg_stat_activity WHERE pid = $1", pid), "for its end")
+
+
+@tasks.task(transactional=True)
+async def loses_its_session(ctx: Context, times: int, *, and_returns: bool) -> int:
+    ran.append(ctx.attempt)
+    await ctx.tx.execute("INSERT INTO book VALUES (1)")
+    if len(ran) <= times:
+        await _end_session(ctx)
+    if not and_returns:
+        await ctx.tx.execute("INSERT INTO book VALUES (2)")
+    return len(ran)
+
+
+@pytest.mark.direct("a pooler ends other sessions than it shows")
+@pytest.mark.parametrize("and_returns", [True, False], ids=["noticed at its end", "noticed by the step"])
+async def test_L12_T17_a_step_whose_session_ended_runs_again_uncharged(holdfast: Harness, and_returns: bool) -> None:
+    ref = await loses_its_session.enqueue(1, and_returns=and_returns)
+    async with running(holdfast.worker(lease=30)):
+        assert await ref.result(timeout=60) == 2
+    assert (await ref.info()).errors == 0
+    assert written(holdfast) == ([1] if and_returns else [1, 2])
+
+
+@pytest.mark.direct("a pooler ends other sessions than it shows")
+@pytest.mark.parametrize("and_returns", [True, False], ids=["noticed at its end", "noticed by the step"])
+async def test_T17_a_step_that_loses_every_session_ends_as_an_error(holdfast: Harness, and_returns: bool) -> None:
+    """So does one that waits for longer than idle_in_transaction_session_timeout: it would never come to its end."""
+    ref = await loses_its_session.enqueue(1000, and_returns=and_returns)
+    async with running(holdfast.worker(lease=30)):
+        with pytest.raises(TaskParked, match=rf"(?s)terminating connection.*Each of {RUNS} runs lost its connection"):
+            await ref.result(timeout=60)
+    assert ran == [1] * RUNS
+    assert written(holdfast) == []

@@ -13,7 +13,7 @@ from holdfast._engine.lease import EXIT_WEDGED
 
 from . import crew as crew_module
 from .crew import fork, nap, wedge
-from .support import TESTS, Crew, attempts, crew, read_lines, row, sql, until
+from .support import SOURCES, TESTS, Crew, attempts, crew, read_lines, row, sql, until
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_L11_a_workers_clock_may_be_wrong(app: App, own_url: str, log: Pat
     due = await app.enqueue(nap.bind(3), headers={"log": str(log)})
     later = await app.enqueue(nap.bind(0), headers={"log": str(log)}, delay="30m")
     command = ["faketime", "-f", skew, sys.executable, "-m", "worker.crew", own_url, str(log), '{"lease": 1.5}']
-    with subprocess.Popen(command, cwd=TESTS, env={**os.environ, "PYTHONPATH": str(TESTS)}) as process:
+    with subprocess.Popen(command, cwd=TESTS, env={**os.environ, "PYTHONPATH": SOURCES}) as process:
         with crew(own_url, log, 1, lease=1.5, reap=0.2):
             assert await due.result(timeout=60) == "rested"
         process.kill()

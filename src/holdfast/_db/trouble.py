@@ -140,7 +140,10 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, (psycopg.OperationalError, TimeoutError)) and is_passing(error):
-        return DatabaseUnreachable(f"the database went away: {redact(str(error)).strip() or type(error).__name__}")
+        text = redact(str(error)).strip() or type(error).__name__
+        if is_unknown(error):
+            return DatabaseUnreachable(f"the database went away: {text}")
+        return DatabaseUnreachable(f"the database gave this up, and nothing was done: {text}")
     if is_old_plan(error):
         return DatabaseUnreachable("the tables were changed just now, by a migration: ask again")
     if isinstance(error, UnicodeEncodeError):

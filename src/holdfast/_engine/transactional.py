@@ -27,7 +27,7 @@ from holdfast._engine.record import Recorder
 from holdfast._engine.writing import groups, write
 from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_error
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released
+from holdfast._model.outcome import Advanced, Cancel, Cancelled, Fail, Failed, Finished, Outcome, Released, Snooze
 from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
@@ -37,7 +37,7 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 RUNS = 5
-"""How often a step is executed in one attempt because its transaction met others, before that is its error."""
+"""How often a step is executed in one attempt because its transaction met others or broke, before that is its error."""
 LONGEST_PAUSE = 1.0
 REST_SECONDS = 1.0
 
@@ -50,6 +50,10 @@ _CAUGHT = (
     "into a savepoint: ctx.tx.transaction(), ctx.tx_sync.transaction().)"
 )
 _MET_OTHERS = "(Each of {runs} runs met another transaction, and was rolled back.)"
+_BROKEN = (
+    "(Each of {runs} runs lost its connection, and was rolled back. Does the step wait inside of its transaction for "
+    "longer than idle_in_transaction_session_timeout allows, or does what it asks for end its session?)"
+)
 _OUTLASTED = (
     "(The step has raised the isolation level of its transaction, and it lasts longer than a beat: what it met is the "
     "renewal of its own lease. Keep the transaction short, with what takes long in a step before it; or leave the "
@@ -59,11 +63,12 @@ _OUTLASTED = (
 Answer: TypeAlias = Outcome | Recorded | Unsure | None
 
 
-class _MetAnother(Exception):
-    """Another transaction was in the way: the step is to run again."""
+class _RolledBack(Exception):
+    """Another transaction was in the way, or the connection broke: the step is to run again."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException, why: str = _MET_OTHERS) -> None:
         self.error = error
+        self.why = why
 
 
 class TransactionalSteps:
@@ -91,14 +96,14 @@ class TransactionalSteps:
         for run in range(1, RUNS):
             try:
                 return await self._once(attempt)
-            except _MetAnother:
+            except _RolledBack:
                 attempt.children, attempt.raised, attempt.told = (), None, None
             await _to_the_end(asyncio.sleep(pause_after(run, longest=LONGEST_PAUSE)))
         try:
             return await self._once(attempt)
-        except _MetAnother as met:
-            met.error.add_note(_MET_OTHERS.format(runs=RUNS))
-            return outcome_of_error(attempt.definition, met.error, attempt.errors)
+        except _RolledBack as last:
+            last.error.add_note(last.why.format(runs=RUNS))
+            return outcome_of_error(attempt.definition, last.error, attempt.errors)
 
     async def _once(self, attempt: Attempt) -> Answer:
         step = attempt.definition
@@ -113,9 +118,13 @@ class TransactionalSteps:
         outcome = await self._execution.execute(attempt)
         if isinstance(outcome, (Advanced, Finished)):
             return await _to_the_end(self._record(transaction, attempt, outcome))
+        broke = _is_broken(transaction)
         await _to_the_end(transaction.roll_back(drop=attempt.lingering))
-        if attempt.raised is not None and is_contended(attempt.raised) and attempt.interruption is None:
-            raise _MetAnother(attempt.raised)
+        if attempt.raised is not None and attempt.interruption is None:
+            if broke and not isinstance(attempt.raised, (Fail, Snooze, Cancel)):
+                raise _RolledBack(attempt.raised, _BROKEN)
+            if is_contended(attempt.raised):
+                raise _RolledBack(attempt.raised)
         return outcome
 
     async def _record(self, transaction: StepTransaction, attempt: Attempt, outcome: Outcome) -> Answer:
@@ -134,11 +143,16 @@ class TransactionalSteps:
                 self._recorder.keeper.forget(ending)
                 return Cancelled("")
         except Exception as error:
+            broke = _is_broken(transaction)
             await transaction.roll_back(drop=is_unknown(error))
+            if broke:
+                # Not given back without end: what the step does may be what breaks it.
+                self._recorder.keeper.forget(ending)
+                raise _RolledBack(error, _BROKEN) from error
             if is_missing_partition(error):
                 await self._recorder.make_partitions()
                 self._recorder.keeper.forget(ending)
-                raise _MetAnother(error) from error
+                raise _RolledBack(error) from error
             if is_outdated(error):
                 error.add_note(_OUTLASTED)
             return self._failed(ending, error)
@@ -167,12 +181,18 @@ class TransactionalSteps:
         """The transaction was rolled back: run it again, give it back, or charge the step with its error."""
         self._recorder.keeper.forget(ending)
         if is_contended(error):
-            raise _MetAnother(error) from error
+            raise _RolledBack(error) from error
         if is_passing(error):
             return Released(delay=REST_SECONDS)
         if is_in_failed_transaction(error):
             error.add_note(_CAUGHT)
         return outcome_of_error(ending.attempt.definition, error, ending.attempt.errors)
+
+
+def _is_broken(transaction: StepTransaction) -> bool:
+    """Whether the server or the network has ended the connection; not the step, nor we."""
+    connection = transaction.tx or transaction.tx_sync
+    return connection is not None and connection.broken
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,15 @@
+"""A database whose sessions end, that crashes, and a network that loses answers or falls silent.
+
+See `faults.database`, `faults.commits` and `faults.network`.
+"""
+
+import pytest
+from in_short import run_short
+from in_short import server as server
+
+from holdfast.embedded import Server
+
+
+@pytest.mark.parametrize("name", ["F6b", "F7", "F8", "F25", "F26"])
+def test_F6b_F7_F8_F25_F26_the_database_and_the_way_to_it(server: Server, name: str) -> None:
+    run_short(name, server)
