@@ -15,10 +15,10 @@ from holdfast import App, Context, Done, Every, Retry
 from holdfast._engine import worker as engine
 from holdfast._engine.lease import Beat
 
-FOLDER = "HOLDFAST_FAULTS_FOLDER"
+FOLDER = "FAULTS_FOLDER"
 """The environment variable that names the folder of the handlers' log."""
 
-WEDGED = "HOLDFAST_FAULTS_WEDGED"
+WEDGED = "FAULTS_WEDGED"
 """The environment variable for the seconds after which a worker with a dead loop ends; 5 minutes otherwise."""
 
 EFFECTS = "CREATE TABLE public.effect (task text NOT NULL, moves integer NOT NULL)"

@@ -57,8 +57,9 @@ async def restarts(lab: Lab) -> Figures:
 @fault("F6L", "the server is away for many leases", seconds=40, short=7)
 async def long_outage(lab: Lab) -> Figures:
     """Nobody is charged (M1), and what is logged meanwhile is bounded (W5)."""
-    async with lab.under_load():
-        await asyncio.sleep(2)
+    async with lab.under_load() as load:
+        await load.many([nap.bind(4 * lab.lease)] * 4 * lab.workers)
+        await lab.wait(lambda: sum(line.word == "begin" for line in lab.lines()) > 4 * lab.workers)
         before, begun = lab.log_lines(), time.monotonic()
         await lab.restart_server(max(3 * lab.lease, lab.seconds - 5))
         minutes = (time.monotonic() - begun) / 60

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
-WORKER = "HOLDFAST_FAULTS_WORKER"
+WORKER = "FAULTS_WORKER"
 """The environment variable in which a worker process, and each of its children, finds the worker's label."""
 
 
@@ -57,6 +57,7 @@ class Execution:
     begin: float
     end: float | None = None
     broken_off: bool = False
+    pid: int = 0
 
 
 def write_line(folder: Path, word: str, ctx: Executing) -> None:
@@ -97,7 +98,7 @@ def executions(lines: list[Line]) -> list[Execution]:
     for line in lines:
         key = (line.task, line.attempt, line.pid)
         if line.word == "begin":
-            open_[key] = Execution(line.task, line.step, line.attempt, line.moves, line.worker, line.at)
+            open_[key] = Execution(line.task, line.step, line.attempt, line.moves, line.worker, line.at, pid=line.pid)
             found.append(open_[key])
         elif (execution := open_.pop(key, None)) is not None:
             execution.end, execution.broken_off = line.at, line.word != "end"

@@ -5,7 +5,8 @@ import signal
 import time
 
 from faults.crew import WEDGED, block_loop, dig, hog, kill_worker, nap, wedge
-from faults.lab import Lab
+from faults.lab import Lab, Member
+from faults.oracle import executions
 from faults.suite import Figures, fault, recoveries, spread
 from holdfast._engine.lease import EXIT_WEDGED
 
@@ -115,12 +116,19 @@ async def orphans(lab: Lab) -> Figures:
     """Children die with their parent: none goes on beside the rerun (X7)."""
     async with lab.under_load(rate=lab.rate / 3) as load:
         async for _ in lab.every(1, 2):
-            await load.many([dig.bind(1.5)] * 4)
-            await lab.wait(lambda: lab.lines()[-20:] and any(line.step == "main" for line in lab.lines()[-20:]))
-            lab.victim().kill()
+            await load.many([dig.bind(1.5)] * 3)
+            await lab.wait(lambda: _diggers(lab))
+            _diggers(lab)[0].kill()
             lab.start()
     for each in lab.history.executions:
         died = lab.history.deaths.get(each.worker)
         late = died is not None and each.end is not None and each.end > died + 0.5
         lab.require(not late, "X7", f"{each} went on after its worker had died")
     return {"runs again after": spread(recoveries(lab.history))}
+
+
+def _diggers(lab: Lab) -> list[Member]:
+    """Workers with a child that is at work just now."""
+    parents = {member.process.pid for member in lab.members}
+    at_work = {each.worker for each in executions(lab.lines()) if each.end is None and each.pid not in parents}
+    return [member for member in lab.alive() if member.label in at_work]

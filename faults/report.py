@@ -1,12 +1,11 @@
 """What came out: a line for the terminal, a page for people, JSON for programs."""
 
 import json
-import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from faults.suite import Result
+from faults.suite import FAULTS, Result
 
 Say: TypeAlias = Callable[[str], None]
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
@@ -20,39 +19,42 @@ def line(result: Result) -> str:
     return f"{result.name:<4} {word:<8} {result.took:4.0f} s  {result.title}: {figures}"
 
 
-def table(results: Sequence[Result]) -> str:
-    """All faults as a Markdown table."""
-    rows = ["| | fault | what came out |", "|---|---|---|"]
-    for result in results:
-        figures = "; ".join(f"{name}: {value}" for name, value in result.figures.items())
-        rows.append(f"| {result.name} | {result.title} | {figures if result.holds else '**does not hold**'} |")
-    return "\n".join(rows)
-
-
-def write(results: Sequence[Result], seed: int, folder: Path) -> None:
-    """`faults.md` and `faults.json` in a folder."""
+def write(results: Sequence[Result], folder: Path) -> list[dict[str, Any]]:
+    """`faults.md` and `faults.json` in a folder; faults that were not run this time stay as they are there."""
     folder.mkdir(parents=True, exist_ok=True)
-    wrong = "\n".join(f"- {result.name}: {each}" for result in results for each in result.violations)
+    file = folder / "faults.json"
+    told = {each["fault"]: each for each in json.loads(file.read_text())["faults"]} if file.exists() else {}
+    told |= {result.name: _told(result) for result in results}
+    ordered = [told[name] for name in FAULTS if name in told]
+    file.write_text(json.dumps({"faults": ordered}, indent=2, ensure_ascii=False) + "\n")
+    wrong = "\n".join(f"- {each['fault']}: {text}" for each in ordered for text in each["violations"])
     (folder / "faults.md").write_text(
-        f"# Faults\n\nSeed {seed}.\n\n{table(results)}\n" + (f"\n## Wrong\n\n{wrong}\n" if wrong else "")
+        f"# Faults\n\n{_table(ordered)}\n" + (f"\n## Wrong\n\n{wrong}\n" if wrong else "")
     )
-    told = [
-        {
-            "fault": result.name,
-            "title": result.title,
-            "seed": result.seed,
-            "seconds": round(result.took, 1),
-            "figures": result.figures,
-            "violations": [str(each) for each in result.violations],
-        }
-        for result in results
-    ]
-    (folder / "faults.json").write_text(json.dumps({"seed": seed, "faults": told}, indent=2, ensure_ascii=False) + "\n")
+    return ordered
 
 
-def write_page(results: Sequence[Result], seed: int) -> None:
+def write_page(told: Sequence[dict[str, Any]]) -> None:
     """The figures in the documentation, between two marks."""
     before, _, rest = PAGE.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    told = f"Python {platform.python_version()}, seed {seed}."
-    PAGE.write_text(f"{before}{_BEGIN}\n{table(results)}\n\n{told}\n{_END}{after}")
+    PAGE.write_text(f"{before}{_BEGIN}\n{_table(told)}\n{_END}{after}")
+
+
+def _told(result: Result) -> dict[str, Any]:
+    return {
+        "fault": result.name,
+        "title": result.title,
+        "seed": result.seed,
+        "seconds": round(result.took, 1),
+        "figures": result.figures,
+        "violations": [str(each) for each in result.violations],
+    }
+
+
+def _table(told: Sequence[dict[str, Any]]) -> str:
+    rows = ["| | fault | what came out |", "|---|---|---|"]
+    for each in told:
+        figures = "; ".join(f"{name}: {value}" for name, value in each["figures"].items())
+        rows.append(f"| {each['fault']} | {each['title']} | {'**does not hold**' if each['violations'] else figures} |")
+    return "\n".join(rows)
