@@ -2,6 +2,7 @@
 
 import asyncio
 
+from faults.crew import nap
 from faults.lab import Lab
 from faults.proxy import Weather
 from faults.suite import Figures, fault
@@ -51,6 +52,23 @@ async def half_open_for_listeners(lab: Lab) -> Figures:
         await asyncio.sleep(lab.seconds)
         proxy.weather = Weather()
     lab.nobody_charged("W3")
+    return {}
+
+
+@fault("F8d", "the network falls silent for 3 leases when a reap is on its way", seconds=10, short=5)
+async def held_up_reap(lab: Lab) -> Figures:
+    """When it arrives at last, it charges nobody for the silence (M1)."""
+    proxy = lab.go_through_proxy()
+    async with lab.under_load() as load:
+        await load.many([nap.bind(4 * lab.lease)] * 4 * lab.workers)
+        await lab.wait(lambda: sum(line.word == "begin" for line in lab.lines()) > 4 * lab.workers)
+        # Before it is prepared, its words come by.
+        lab.start()
+        proxy.freeze_at = b"WorkerLost"
+        await lab.wait(lambda: proxy.weather.frozen)
+        await asyncio.sleep(3 * lab.lease)
+        proxy.weather = Weather()
+    lab.nobody_charged("M1")
     return {}
 
 

@@ -59,6 +59,8 @@ class Proxy:
     socket: Path
     chance: random.Random
     weather: Weather = field(default_factory=Weather)
+    freeze_at: bytes = b""
+    """All falls silent when a request with these words comes by, before it reaches the server."""
     port: int = 0
     lost_before: int = 0
     lost_after: int = 0
@@ -140,6 +142,8 @@ class Proxy:
                 gathered += frame
                 if kind in _GATHERED:
                     continue
+                if self.freeze_at and self.freeze_at in gathered:
+                    self.freeze_at, self.weather = b"", Weather(frozen=True)
                 await self._pass(pair.name)
                 if kind in _REQUESTS and self._is_lost(pair.name):
                     if self.chance.random() < 0.5:

@@ -38,6 +38,20 @@ def test_L3_a_beat_renews_what_is_given_and_answers_cancellations(db: Db, worker
     assert [db.task(t.id)["lease_expires_at"] for t in (one, two, three, foreign)] == [renewed] * 2 + [NOW + LEASE] * 2
 
 
+def test_M1_a_reap_that_was_long_on_its_way_takes_only_what_had_expired_when_it_was_meant(db: Db, worker: UUID) -> None:
+    lost, cancelled = db.claimed(worker), db.claimed(worker)
+    db.cancel(cancelled.id)
+    db.clock.advance(LATE)
+    live, asked = db.claimed(worker), db.claimed(worker)
+    db.cancel(asked.id)
+    meant = db.run(db.queries.clock())
+    db.clock.advance(LATE)  # an outage: nobody can beat
+    assert [each.id for each in db.run(db.queries.reap("default", 10, meant))] == [lost.id]
+    assert db.run(db.queries.reap_cancelled("default", 10, meant)) == {cancelled.id}
+    assert db.task(live.id)["state"] == db.task(asked.id)["state"] == "running"
+    assert db.reap() == {live.id: "ready", asked.id: "cancelled"}
+
+
 def test_L3_a_beat_after_the_end_of_the_lease_counts_if_nobody_took_the_task(db: Db, worker: UUID) -> None:
     task = db.claimed(worker)
     db.clock.advance("1h")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from holdfast import ConfigError, Context, Tasks
 from holdfast._db.link import Link
 from holdfast._engine.reap import Reaper
 from holdfast._engine.settings import WorkerSettings
+from holdfast._model.names import uuid7
 from holdfast.testing import Harness
 
 from .support import attempts, row, running, sql, until
@@ -273,3 +275,29 @@ async def test_M1_a_reaper_that_was_stopped_waits_a_lease_before_it_reaps(holdfa
         loop.cancel()
         await asyncio.gather(loop, return_exceptions=True)
         await link.close()
+
+
+async def test_M1_what_runs_out_while_a_reaper_is_held_up_is_not_taken(holdfast: Harness) -> None:
+    """Between its two statements the network falls silent for everybody: when the second arrives, leases are old."""
+    reaper = holdfast.worker(lease=30).reaper
+    ref = await holdfast.app.enqueue(hold.bind())
+    taken = "UPDATE holdfast.task SET state = 'running', attempt = 1, worker_id = $1, lease_expires_at = holdfast.now()"
+    sql(holdfast.url, f"{taken} + interval '1h'", uuid7())
+    run = reaper._link.run
+
+    async def silence(query: Any) -> Any:
+        answer = await run(query)
+        if query.statement.name == "clock":
+            sql(holdfast.url, "UPDATE holdfast.task SET lease_expires_at = holdfast.now()")
+        return answer
+
+    await run(holdfast.app._queries.server())
+    reaper._link.contact_since = -math.inf
+    reaper._link.run = silence  # type: ignore[method-assign]
+    await reaper.reap_if_allowed()
+    assert row(holdfast.url, ref.id)["state"] == "running"
+    reaper._link.run = run  # type: ignore[method-assign]
+    await reaper.reap_if_allowed()
+    assert row(holdfast.url, ref.id)["state"] == "ready"
+    assert row(holdfast.url, ref.id)["crashes"] == 1
+    await reaper._link.close()

@@ -11,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
@@ -68,21 +69,25 @@ class Reaper:
                 failing = True
 
     async def reap_if_allowed(self) -> None:
-        await self._link.run(self._queries.server())
+        expired_by = await self._link.run(self._queries.clock())
         if await self._was_silent():
             return
         since = self._link.contact_since
         if since is not None and time.monotonic() - since >= self._lease:
-            await self.reap()
+            await self.reap(expired_by)
 
-    async def reap(self) -> None:
-        """Takes back every expired lease in this worker's queues."""
+    async def reap(self, expired_by: datetime | None = None) -> None:
+        """Takes back every lease in this worker's queues that had run out at a moment just read, or has run out.
+
+        What follows may be held up on its way for longer than a lease, as everybody's beats are: then it must not take
+        what ran out meanwhile.
+        """
         for queue in self._queues:
             full = True
             while full:
-                reaped = await self._record(self._queries.reap(queue, BATCH))
+                reaped = await self._record(self._queries.reap(queue, BATCH, expired_by))
                 silent = await self._was_silent()
-                cancelled = await self._record(self._queries.reap_cancelled(queue, BATCH))
+                cancelled = await self._record(self._queries.reap_cancelled(queue, BATCH, expired_by))
                 full = len(reaped) >= BATCH or len(cancelled) >= BATCH
                 for task in reaped:
                     log.warning(

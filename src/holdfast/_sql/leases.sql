@@ -48,10 +48,12 @@ SELECT count(*) FROM swept
 -- reap --
 -- Expired leases: back to ready with a crash, or parked when the crash budget is used up or the step must
 -- not be rerun by itself. A worker that was stopping is not a crash. The lost attempt is logged.
+-- Only what had expired at the moment that was read before: this may have been long on its way, in an outage for all.
 WITH expired AS MATERIALIZED (
     SELECT c.*, NOT EXISTS (SELECT FROM holdfast.worker w WHERE w.id = c.worker_id AND w.stopping_at IS NOT NULL) AS crashed
     FROM holdfast.task c
-    WHERE c.queue = :queue::text AND c.state = 'running' AND c.lease_expires_at < holdfast.now() AND c.cancel_at IS NULL
+    WHERE c.queue = :queue::text AND c.state = 'running' AND c.cancel_at IS NULL
+      AND c.lease_expires_at < least(holdfast.now(), :expired_by::timestamptz)
     ORDER BY c.id LIMIT :limit::integer FOR UPDATE OF c SKIP LOCKED
 ), logged AS (
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error,
@@ -83,7 +85,8 @@ WITH gone AS (
     DELETE FROM holdfast.task t
     WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
         SELECT c.id FROM holdfast.task c
-        WHERE c.queue = :queue::text AND c.state = 'running' AND c.lease_expires_at < holdfast.now() AND c.cancel_at IS NOT NULL
+        WHERE c.queue = :queue::text AND c.state = 'running' AND c.cancel_at IS NOT NULL
+          AND c.lease_expires_at < least(holdfast.now(), :expired_by::timestamptz)
         ORDER BY c.id LIMIT :limit::integer FOR UPDATE SKIP LOCKED))
     RETURNING t.*
 )

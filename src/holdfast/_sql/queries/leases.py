@@ -1,6 +1,6 @@
 """Leases, and what becomes of tasks whose time has run out: the statements of `leases.sql`."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from holdfast._sql.queries.base import Base, Ids, array, first_set, nothing, rows_of, text, value
@@ -26,11 +26,12 @@ class LeaseQueries(Base):
     def sweep_progress(self, limit: int) -> Query[int]:
         return self._query("sweep_progress", value, limit=limit)
 
-    def reap(self, queue: str, limit: int) -> Query[list[Reaped]]:
-        return self._query("reap", rows_of(Reaped), queue=queue, limit=limit)
+    def reap(self, queue: str, limit: int, expired_by: datetime | None = None) -> Query[list[Reaped]]:
+        """`expired_by`: leases that ran out later are left alone; None for all that have run out."""
+        return self._query("reap", rows_of(Reaped), queue=queue, limit=limit, expired_by=expired_by)
 
-    def reap_cancelled(self, queue: str, limit: int) -> Query[set[UUID]]:
-        return self._query("reap_cancelled", first_set, queue=queue, limit=limit)
+    def reap_cancelled(self, queue: str, limit: int, expired_by: datetime | None = None) -> Query[set[UUID]]:
+        return self._query("reap_cancelled", first_set, queue=queue, limit=limit, expired_by=expired_by)
 
     def expire(self, queue: str, limit: int) -> Query[set[UUID]]:
         return self._query("expire", first_set, queue=queue, limit=limit)
