@@ -258,9 +258,13 @@ class Lab:
         return member
 
     async def started(self) -> None:
-        """Waits until each worker has introduced itself."""
-        pids = {member.process.pid for member in self.members if member.is_alive}
-        await self.wait(lambda: pids <= {pid for (pid,) in run_sql(self.direct, "SELECT pid FROM holdfast.worker")})
+        """Waits until each worker that lives has introduced itself."""
+
+        def introduced() -> bool:
+            known = {pid for (pid,) in run_sql(self.direct, "SELECT pid FROM holdfast.worker")}
+            return {member.process.pid for member in self.alive()} <= known
+
+        await self.wait(introduced)
 
     def dismiss(self, member: Member) -> None:
         """Asks it to stop."""

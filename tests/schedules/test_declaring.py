@@ -1,5 +1,6 @@
 """S1, M21 (b): code declares, people change, and neither undoes the other."""
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from holdfast import App, Cron, Every
 from holdfast._db.connection import connect_sync
 from holdfast.errors import ScheduleError
+from worker.support import until
 
 from .conftest import NOON, Planner
 
@@ -227,4 +229,24 @@ async def test_the_audit(planner: Planner) -> None:
     assert seen.plan_time == NOON + timedelta(hours=1)
     assert seen.lateness == timedelta(seconds=2)
     assert seen.duration is not None and seen.finished_at is not None
+    await app.close()
+
+
+@pytest.mark.direct("a pooler's sessions keep the settings they began with")
+async def test_F26_W5_a_schedule_that_is_locked_when_a_worker_starts_does_not_end_it(
+    planner: Planner, caplog: pytest.LogCaptureFixture
+) -> None:
+    [(database,)] = planner.sql("SELECT current_database()")
+    planner.sql(f"ALTER DATABASE {database} SET lock_timeout = '50ms'")
+    app = app_with(planner)
+    with connect_sync(planner.url) as other, other.transaction():
+        other.execute(b"LOCK TABLE holdfast.schedule IN EXCLUSIVE MODE")
+        worker = app.make_worker()
+        task = asyncio.create_task(worker.run())
+        await until(lambda: task.done() or "waiting for the database" in caplog.text, "for the worker to meet the lock")
+        assert not task.done()
+    await until(lambda: task.done() or worker.started.is_set(), "for the worker to start")
+    assert planner.row()["version"] == 1
+    worker.stop()
+    await task
     await app.close()

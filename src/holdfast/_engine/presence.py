@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -61,8 +61,11 @@ class Presence:
         self.schema_version = 0
         self.name = settings.name or f"{socket.gethostname()}:{os.getpid()}"
 
-    async def first_contact(self, stop: asyncio.Event) -> None:
-        """Fails clearly if the database cannot be used: at once if waiting would not help, else after a while."""
+    async def first_contact(self, stop: asyncio.Event, declare: Callable[[], Awaitable[None]]) -> None:
+        """Fails clearly if the database cannot be used: at once if waiting would not help, else after a while.
+
+        `declare` tells the database what else the code declares; it may be called several times.
+        """
         until = now() + FIRST_CONTACT
         tell_at = FIRST_CONTACT
         while not stop.is_set():
@@ -74,6 +77,7 @@ class Presence:
                 self._declared = _declarations(self._tasks)
                 for name, declared in self._declared.items():
                     await self._link.run(declared.told(self._queries, name))
+                await declare()
                 return
             except Exception as error:
                 left = until - now()

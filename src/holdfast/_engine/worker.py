@@ -200,11 +200,9 @@ class Worker:
         self.aftermath.tells = is_heard()
         loops: list[asyncio.Task[None]] = []
         try:
-            await self.presence.first_contact(self._stop)
+            await self.presence.first_contact(self._stop, self._declare_schedules)
             if self._stop.is_set():
                 return
-            if self._plans:
-                await self.scheduler.declare()
             self.beat.start()
             claiming = asyncio.create_task(self.claimer.run(), name="holdfast claim")
             loops = [
@@ -309,6 +307,10 @@ class Worker:
                     self.stop()
                     return
             await asyncio.sleep(0.005)
+
+    async def _declare_schedules(self) -> None:
+        if self._plans:
+            await self.scheduler.declare()
 
     @property
     def _plans(self) -> bool:
