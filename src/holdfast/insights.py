@@ -9,16 +9,19 @@ from uuid import UUID
 import msgspec
 
 from holdfast._model.duration import Duration, seconds
-from holdfast._model.figures import By, Figures
+from holdfast._model.figures import By as By
 from holdfast._model.figures import Figure as Figure
+from holdfast._model.figures import Figures as Figures
 from holdfast._model.figures import Point as Point
 from holdfast._model.figures import Spread as Spread
 from holdfast._model.filter import EVERYTHING, Filter
 from holdfast._model.names import made_at
 from holdfast._model.overview import COUNTED
+from holdfast._model.overview import FailureInfo as FailureInfo
 from holdfast._model.overview import KindInfo as KindInfo
 from holdfast._model.overview import ParkedGroup as ParkedGroup
 from holdfast._model.overview import QueueInfo as QueueInfo
+from holdfast._model.overview import RunningInfo as RunningInfo
 from holdfast._model.overview import Standing as Standing
 from holdfast._model.overview import Unfinished as Unfinished
 from holdfast._model.reference import Progress, Ref, TaskInfo
@@ -161,6 +164,18 @@ def workers(queries: Queries, *, limit: int = 100) -> Query[list[WorkerInfo]]:
     """Workers, the newest first."""
     query = queries.read("workers", limit=limit)
     return Query(query.statement, query.parameters, lambda rows: [_worker(row) for row in rows])
+
+
+def running(queries: Queries, *, limit: int = 50) -> Query[list[RunningInfo]]:
+    """What is being executed, the longest first."""
+    query = queries.read("running", limit=limit)
+    return Query(query.statement, query.parameters, lambda rows: [RunningInfo(*row) for row in rows])
+
+
+def recent_failures(queries: Queries, *, limit: int = 50) -> Query[list[FailureInfo]]:
+    """What was parked in the last day, the latest first."""
+    query = queries.read("recent_failures", limit=limit)
+    return Query(query.statement, query.parameters, lambda rows: [FailureInfo(*row) for row in rows])
 
 
 def explain(queries: Queries, id: UUID) -> Query[str]:

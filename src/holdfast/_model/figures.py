@@ -7,7 +7,7 @@ A percentile is exact to its bucket, a factor of 2 or 2.5, and interpolated in i
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 By: TypeAlias = Literal["kind", "queue", "step"]
 
@@ -57,6 +57,11 @@ class Spread:
             before += count
         return BUCKETS[-1]
 
+    @property
+    def summary(self) -> dict[str, float | None]:
+        """What people ask of it, in seconds."""
+        return {"mean": self.mean, "p50": self.p50, "p95": self.p95, "p99": self.p99}
+
     def __add__(self, other: "Spread") -> "Spread":
         added = tuple(mine + its for mine, its in zip(self.counts, other.counts, strict=True))
         return Spread(added, self.seconds + other.seconds)
@@ -102,6 +107,19 @@ class Figure:
     def error_rate(self) -> float | None:
         """Errors by attempts, 0 to 1; None if there were no attempts."""
         return self.errors / self.attempts if self.attempts else None
+
+    def summary(self, seconds: float) -> dict[str, Any]:
+        """What people ask of it, as JSON; it happened in so many seconds."""
+        return {
+            "attempts": self.attempts,
+            "per_second": self.attempts / seconds if seconds else None,
+            "done": self.done,
+            "errors": self.errors,
+            "error_rate": self.error_rate,
+            "outcomes": dict(self.outcomes),
+            "wait": self.wait.summary,
+            "run": self.run.summary,
+        }
 
     def __add__(self, other: "Figure") -> "Figure":
         outcomes = dict(self.outcomes)

@@ -79,6 +79,36 @@ class KindInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningInfo:
+    """A task that is being executed, since when and for how many seconds, and how far it has come if it tells."""
+
+    id: UUID
+    queue: str
+    kind: str
+    step: str
+    attempt: int
+    worker_id: UUID
+    claimed_at: datetime
+    seconds: float
+    fraction: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailureInfo:
+    """An attempt that parked its task, and when."""
+
+    task_id: UUID
+    queue: str
+    kind: str
+    step: str
+    attempt: int
+    at: datetime
+    error_type: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """How many unfinished tasks stand at a step, in one state; those that are not due yet are `scheduled`."""
 

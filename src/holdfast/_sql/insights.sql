@@ -82,6 +82,22 @@ FROM holdfast.attempt l
 LEFT JOIN holdfast.task t ON t.id = l.task_id AND t.queue = l.queue AND t.attempt = l.attempt AND t.state = 'parked'
 WHERE l.parked AND l.task_id = ANY (:ids::uuid[]) AND l.finished_at BETWEEN :first::timestamptz AND :last::timestamptz
 
+-- running --
+-- What is being executed, the longest first: only what workers hold is looked at.
+SELECT t.id, t.queue, t.kind, t.step, t.attempt, t.worker_id, t.claimed_at,
+       date_part('epoch', greatest(holdfast.now() - t.claimed_at, interval '0')), p.fraction, coalesce(p.note, '')
+FROM (SELECT r.id, r.queue, r.kind, r.step, r.attempt, r.worker_id, r.claimed_at FROM holdfast.task r
+      WHERE r.state = 'running' ORDER BY r.claimed_at LIMIT :limit::integer) AS t
+LEFT JOIN holdfast.progress p ON p.task_id = t.id AND p.queue = t.queue AND p.attempt = t.attempt
+ORDER BY t.claimed_at, t.id
+
+-- recent_failures --
+-- What was parked in the last day, the latest first.
+SELECT l.task_id, l.queue, l.kind, l.step, l.attempt, l.finished_at, l.error ->> 'type', left(l.error ->> 'message', 1000)
+FROM holdfast.attempt l
+WHERE l.parked AND l.finished_at > holdfast.now() - interval '1 day' AND l.finished_at <= holdfast.now() + interval '1 day'
+ORDER BY l.finished_at DESC, l.task_id DESC, l.attempt DESC LIMIT :limit::integer
+
 -- task_changes --
 -- The repairs and operator actions on one task, in order.
 SELECT action, by, why, old, new, at FROM holdfast.change WHERE task_id = :id::uuid ORDER BY id

@@ -45,6 +45,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "wait": ("tasks:wait", "Wait until tasks have ended."),
     },
     "Operate": {
+        "top": ("top:top", "Watch what happens, live."),
+        "stats": ("stats:stats", "Show how much was done, how fast, and with how many errors."),
         "doctor": ("doctor:doctor", "Check that all is well; if not, say what to do."),
         "queues": ("operate:queues", "Show how many tasks are in each queue."),
         "kinds": ("operate:kinds", "Show which kinds of task there are."),
