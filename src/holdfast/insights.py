@@ -407,9 +407,19 @@ def _worker(row: Row) -> WorkerInfo:
 
 
 def _kind(row: Row) -> KindInfo:
-    name, queue, priority, paused_at, paused_by, graph, workers, seen_at, about, alike = row
+    name, queue, priority, paused_at, paused_by, graph, workers, seen_at, about, alike, first = row
     return KindInfo(
-        name, queue, priority, paused_at, paused_by, _json(graph), workers, seen_at, _json(about), _json(alike) or {}
+        name,
+        queue,
+        priority,
+        paused_at,
+        paused_by,
+        _json(graph),
+        workers,
+        seen_at,
+        _json(about),
+        _json(alike) or {},
+        first,
     )
 
 

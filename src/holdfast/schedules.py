@@ -116,6 +116,19 @@ def occurrences(
     return queries._query("list_occurrences", _occurrences, name=name, scope=scope, before=before, limit=limit)
 
 
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """One plan time of a schedule, and what became of it."""
+
+    plan_time: datetime
+    state: str
+
+
+def recent(queries: Queries, names: Sequence[str], *, limit: int = 12) -> Query[dict[str, list[Recent]]]:
+    """What became of the last plan times of some schedules, by their names; the newest last."""
+    return queries._query("recent_occurrences", _recent, names=list(names), limit=limit)
+
+
 def set_to(queries: Queries, name: str, definition: Mapping[str, Any], **by_whom: str | None) -> Query[str]:
     """Makes a schedule, or changes what is given of it: created, changed or unchanged."""
     # Whatever was there before, what comes of it is checked by the first worker; what is given here, at once.
@@ -154,7 +167,14 @@ class Backfill:
 
 
 def backfill(
-    queries: Queries, name: str, since: datetime, until: datetime, *, dry_run: bool = False
+    queries: Queries,
+    name: str,
+    since: datetime,
+    until: datetime,
+    *,
+    dry_run: bool = False,
+    by: str | None = None,
+    why: str | None = None,
 ) -> Plan[tuple[Backfill, set[str]]]:
     """Occurrences for all plan times of a range that have none: for one transaction. Names the queues to be woken."""
     since, until = aware(since, "since"), aware(until, "until")
@@ -177,6 +197,8 @@ def backfill(
     if dry_run or not missing:
         return Backfill(name, missing, len(times) * len(scopes) - len(missing)), set()
     ticked = yield from sql.backfill(queries, name, definition, missing)
+    bag = options_bag(since=since.isoformat(), until=until.isoformat(), enqueued=ticked.enqueued, by=by, why=why)
+    yield queries._query("note_backfill", lambda rows: None, name=name, options=bag.decode())
     return Backfill(name, missing, len(times) * len(scopes) - len(missing), ticked.enqueued), ticked.queues
 
 
@@ -201,6 +223,13 @@ def _verb(queries: Queries, verb: str, name: str, by_whom: Mapping[str, str | No
 
 def _infos(rows: Sequence[Row]) -> list[ScheduleInfo]:
     return [ScheduleInfo(row[0], _json(row[1].encode()), *row[2:]) for row in rows]
+
+
+def _recent(rows: Sequence[Row]) -> dict[str, list[Recent]]:
+    found: dict[str, list[Recent]] = {}
+    for name, plan_time, state in rows:
+        found.setdefault(name, []).append(Recent(plan_time, state))
+    return found
 
 
 def _occurrences(rows: Sequence[Row]) -> list[OccurrenceInfo]:
@@ -289,8 +318,17 @@ class Schedules:
         """What became of its plan times, the newest first."""
         return await self._app._run(occurrences(self._app._queries, name, scope=scope, before=before, limit=limit))
 
-    async def backfill(self, name: str, since: datetime, until: datetime, *, dry_run: bool = False) -> Backfill:
+    async def backfill(
+        self,
+        name: str,
+        since: datetime,
+        until: datetime,
+        *,
+        dry_run: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> Backfill:
         """Enqueues the plan times of a range that have no occurrence yet; again, it does nothing."""
-        plan = backfill(self._app._queries, name, since, until, dry_run=dry_run)
+        plan = backfill(self._app._queries, name, since, until, dry_run=dry_run, by=by, why=why)
         made, _ = await self._app._together(plan, lambda answer: answer[1])
         return made

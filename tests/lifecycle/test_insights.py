@@ -115,7 +115,7 @@ def test_kinds_and_who_knows_them(db: Db) -> None:
     pause(db, "greeter", by="ann")
     alone, greeter = db.run(insights.kinds(db.queries))
     assert greeter == KindInfo("greeter", "mail", 3, NOW, "ann", {"ReadName": ["SayHello"]}, 2, NOW, {})
-    assert alone == KindInfo("alone", "default", 0, None, None, {"main": []}, 0, NOW, {})
+    assert alone == KindInfo("alone", "default", 0, None, None, {"main": []}, 0, NOW, {}, first="main")
 
 
 def test_workers_and_their_condition(db: Db) -> None:

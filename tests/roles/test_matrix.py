@@ -210,6 +210,7 @@ _HOURLY = """'{"timing": {"every": "1h"}, "step": "greeter.ReadName"}'"""
 statement("set_schedule", "operator", f"SELECT holdfast.set_schedule('hourly', {_HOURLY})")
 for _verb in ("pause", "resume", "fire", "delete"):
     statement(f"{_verb}_schedule", "operator", f"SELECT holdfast.{_verb}_schedule('hourly')")
+statement("note_backfill", "operator worker", "SELECT holdfast.note_backfill('hourly', '{}')")
 statement("change a schedule by hand", "worker", "DELETE FROM holdfast.schedule")
 command(READERS, "schedules")
 

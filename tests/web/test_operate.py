@@ -91,6 +91,18 @@ async def test_a_kind_is_drawn_with_where_its_tasks_stand(browser: Browser, hold
     assert "There is no kind nothing" in await browser.page("/kinds/nothing", status=404)
 
 
+async def test_steps_are_told_in_the_order_of_the_way(browser: Browser, holdfast_url: str) -> None:
+    graph = {"Ask": ["Read", "Quit"], "Quit": ["end"], "Read": ["Tell", "Ask"], "Tell": ["end", 7], "Alone": "?"}
+    rows(
+        holdfast_url,
+        "insert into holdfast.kind (name, queue, priority, first, graph) values ('k', 'q', 0, 'Read', $1::jsonb)",
+        json.dumps(graph),
+    )
+    found = await browser.json("/api/kinds/k")
+    assert [each["name"] for each in found["steps"]] == ["Read", "Tell", "Ask", "Quit", "Alone"]
+    assert (await browser.page("/kinds/k")).count('class="start"') == 1
+
+
 async def test_a_kind_is_counted_no_further_than_it_must(browser: Browser, holdfast_url: str) -> None:
     rows(
         holdfast_url,

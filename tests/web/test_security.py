@@ -21,6 +21,7 @@ from holdfast.web.serving import Serving
 from holdfast.web.site import Site
 
 from .conftest import HERE, Browser, client, plant_task, plant_worker, rows
+from .test_schedules import HOURLY, plant_schedule
 
 ADA, BOB = "ada-" + "a" * 20, "bob-" + "b" * 20
 TOKENS = [Token("ada", "operator", ADA), Token("bob", "viewer", BOB)]
@@ -168,19 +169,26 @@ def writes(app: App, id: str) -> list[str]:
     """Every path that something can be done at, on things that are there."""
     given = {"id": id, "name": "default", "run": "1"}
     found = [each.path.format(**given) for each in Site(app, auth=None).places if isinstance(each, Action)]
-    assert {f"/tasks/{id}/retry", "/bulk", "/queues/default/pause", f"/workers/{id}/stop"} <= {*found}
+    assert {f"/tasks/{id}/retry", "/bulk", "/queues/default/pause", "/schedules/default/fire"} <= {*found}
     return found
 
 
+def leads(page: str, path: str) -> bool:
+    """Whether a page offers to act there."""
+    return f'href="{path}"' in page or f'method="post" action="{path}"' in page
+
+
 def plant_everything(url: str) -> str:
-    """A task, and a worker, that have the same id, and a queue and a kind that are called default."""
+    """A task, and a worker, that have the same id, and a queue, a kind and a schedule that are called default."""
     id = plant_task(url)
     rows(url, "update holdfast.worker set id = $1::uuid where id = $2::uuid", id, plant_worker(url))
     rows(url, "insert into holdfast.kind (name, queue, priority, graph) values ('default', 'default', 0, '{}')")
+    rows(url, "insert into holdfast.schedule (name, definition) values ('default', $1::jsonb)", json.dumps(HOURLY))
     return id
 
 
 PLACES = ("/tasks/{id}", "/tasks", "/parked", "/queues", "/kinds", "/kinds/default", "/workers")
+MORE_PLACES = ("/schedules", "/schedules/default", "/schedules/default/backfill", "/database")
 
 
 @pytest.mark.parametrize("role", ["viewer", "read-only"])
@@ -192,11 +200,10 @@ async def test_X5_who_may_only_look_changes_nothing(app: App, holdfast_url: str,
             for prefix in ("", "/api"):
                 answer = await asking.post(prefix + path, json={"verb": "retry", "q": "state:parked"})
                 assert answer.status_code == 403, (prefix + path, answer.text)
-            question = await asking.get(path)
-            assert f'action="{path}"' not in question.text, path
-        for path in PLACES:
+            assert not leads((await asking.get(path)).text, path), path
+        for path in (*PLACES, *MORE_PLACES):
             page = (await asking.get(path.format(id=id))).text
-            assert not [each for each in writes(app, id) if f'"{each}"' in page], path
+            assert not [each for each in writes(app, id) if leads(page, each)], path
         assert "/bulk" not in (await asking.get(f"/tasks/{id}")).text
     assert state_of(holdfast_url, id) == "parked"
     assert rows(holdfast_url, "select 1 from holdfast.change") == []
@@ -279,7 +286,7 @@ async def test_X5_every_answer_has_a_strict_policy(browser: Browser, holdfast_ur
     id = plant_everything(holdfast_url)
     for path in (
         "/",
-        *(each.format(id=id) for each in PLACES),
+        *(each.format(id=id) for each in (*PLACES, *MORE_PLACES)),
         "/queues/default/pause",
         "/bulk",
         "/nowhere",
@@ -341,7 +348,9 @@ async def test_X5_secrets_are_shown_nowhere(browser: Browser, holdfast_url: str)
         json.dumps({"args": SECRETS, "error": trouble}),
         json.dumps({"args": SECRETS}),
     )
-    for path in ("/", "/tasks", f"/tasks/{id}", "/parked", "/bulk/new?verb=retry&q=state:parked"):
+    plant_schedule(holdfast_url, "nightly", HOURLY | {"args": SECRETS, "options": {"headers": {"api-key": SECRET}}})
+    schedule = ("/schedules", "/schedules/nightly")
+    for path in ("/", "/tasks", f"/tasks/{id}", "/parked", "/bulk/new?verb=retry&q=state:parked", *schedule):
         for prefix in ("", "/api"):
             answer = await browser.client.get((prefix + path).rstrip("/") or "/")
             assert answer.status_code == 200, answer.text

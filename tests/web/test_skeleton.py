@@ -15,6 +15,7 @@ from holdfast.web.live import event
 
 from .conftest import Browser, client, plant_task, plant_worker
 from .test_pages import plant_kind
+from .test_schedules import plant_schedule
 
 
 async def test_the_overview_tells_what_needs_a_person(browser: Browser, holdfast_url: str) -> None:
@@ -31,16 +32,18 @@ async def test_the_overview_tells_what_needs_a_person(browser: Browser, holdfast
 
 
 PAGES = ("/", "/tasks", "/parked", "/queues", "/queues/default/pause", "/kinds", "/kinds/greeter", "/workers")
+MORE_PAGES = ("/schedules", "/schedules/nightly", "/schedules/nightly/backfill", "/schedules/nightly/fire", "/database")
 
 
 async def test_links_stay_below_the_prefix(app: App, holdfast_url: str) -> None:
     plant_task(holdfast_url)
     plant_kind(holdfast_url)
     plant_worker(holdfast_url)
+    plant_schedule(holdfast_url)
     mounted = Starlette(routes=[Mount("/a/b", dashboard(app, auth=None))])
     async with client(mounted) as asking:
         links: list[str] = []
-        for path in PAGES:
+        for path in (*PAGES, *MORE_PAGES):
             page = (await asking.get(f"/a/b{path}")).text
             links = [
                 part.split('"')[0]

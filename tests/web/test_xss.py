@@ -7,6 +7,7 @@ from typing import Any
 from holdfast._db.connection import connect_sync
 
 from .conftest import Browser, plant_task, rows
+from .test_schedules import HOURLY
 
 EVIL = [
     "<img src=x onerror=alert(1)>",
@@ -95,6 +96,26 @@ def plant(url: str) -> list[str]:
         connection.execute(
             b"insert into holdfast.queue (name, paused_at, paused_by) values ('default', holdfast.now(), $1)", (ALL,)
         )
+        connection.execute(
+            b"""insert into holdfast.schedule (name, definition, paused_at, paused_by, error, failures)
+                values ('evil', $1::jsonb, holdfast.now(), $2, $2, 3), ('other', $3::jsonb, null, null, $2, 1)""",
+            (
+                json.dumps({"timing": {"cron": ALL, "tz": ALL}, "step": ALL, "args": {ALL: ALL}, "overlap": ALL}),
+                ALL,
+                json.dumps({"timing": {"every": "1h"}, "step": "greeter.ReadName", "scopes": [ALL[:200]]}),
+            ),
+        )
+        connection.execute(
+            b"insert into holdfast.schedule_scope (schedule, scope, watermark) values ('other', $1, holdfast.now())",
+            (ALL[:200],),
+        )
+        for name in ("evil", "other"):
+            connection.execute(
+                b"""insert into holdfast.occurrence (schedule, scope, plan_time, due_at, task_id, queue, skipped, open)
+                    values ($1, $2, holdfast.now(), holdfast.now(), $3::uuid, 'default', null, false),
+                           ($1, $2, '2026-01-01T00:00Z', holdfast.now(), null, null, $2, false)""",
+                (name, ALL, ids[0]),
+            )
     return ids
 
 
@@ -104,27 +125,33 @@ async def test_X5_no_text_becomes_html(browser: Browser, holdfast_url: str) -> N
     pages = ["/", "/tasks", f"/tasks/{first}", f"/tasks/{second}", "/parked", "/bulk/new?verb=retry&q=state:parked"]
     pages += ["/queues", "/queues/default/resume", "/kinds/greeter", "/kinds/greeter/resume"]
     pages += ["/workers", f"/workers/{worker}/stop"]
+    pages += ["/schedules", "/schedules/evil", "/schedules/evil/resume", "/schedules/evil/fire", "/schedules/other"]
+    pages += ["/schedules/other/backfill?since=2026-01-02&until=2026-01-03"]
     for path in pages:
         text = await browser.page(path)
         assert Page(text).wrong == [], path
         assert "alert(1)" in text, path
-    for path in ("/kinds", "/queues/default/pause", "/kinds/greeter/pause"):
+    for path in ("/kinds", "/queues/default/pause", "/kinds/greeter/pause", "/schedules/evil/backfill", "/database"):
         assert Page(await browser.page(path)).wrong == [], path
 
 
-async def test_X5_no_address_becomes_html(browser: Browser) -> None:
+async def test_X5_no_address_becomes_html(browser: Browser, holdfast_url: str) -> None:
+    rows(holdfast_url, "insert into holdfast.schedule (name, definition) values ('s', $1::jsonb)", json.dumps(HOURLY))
     for evil in EVIL:
         await try_addresses(browser, evil)
 
 
+ASKED = "q verb below limit id all above after before number since until other"
+
+
 async def try_addresses(browser: Browser, evil: str) -> None:
-    for path in ("/tasks", "/parked", "/bulk/new", "/workers"):
-        for name in ("q", "verb", "below", "limit", "id", "all", "other"):
+    for path in ("/tasks", "/parked", "/bulk/new", "/workers", "/schedules", "/schedules/s", "/schedules/s/backfill"):
+        for name in ASKED.split():
             answer = await browser.client.get(path, params={name: evil})
             assert Page(answer.text).wrong == [], (path, name)
     for path in (
         *(f"/{evil}", f"/tasks/{evil}", f"/bulk/{evil}", f"/kinds/{evil}"),
-        *(f"/queues/{evil}/pause", f"/kinds/{evil}/resume", f"/workers/{evil}/stop"),
+        *(f"/queues/{evil}/pause", f"/kinds/{evil}/resume", f"/workers/{evil}/stop", f"/schedules/{evil}"),
     ):
         answer = await browser.client.get(path.replace("\r", "").replace("\n", ""))
         assert Page(answer.text).wrong == [], path

@@ -62,6 +62,8 @@ class KindInfo:
     """For each step, `fields`: the names of its fields, and `errors`: with how many a task is parked there."""
     declared_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The names of live workers that declare it alike, by a fingerprint of what they declare."""
+    first: str | None = None
+    """The step that its tasks begin with, if there is one such."""
 
     @property
     def differs(self) -> str | None:

@@ -195,7 +195,7 @@ ORDER BY n.name COLLATE "C"
 SELECT k.name, k.queue, k.priority, k.paused_at, k.paused_by, k.graph, coalesce(knowing.workers, 0), k.seen_at, k.about,
        (SELECT jsonb_object_agg(alike.fingerprint, alike.workers)
         FROM (SELECT w.kinds ->> k.name AS fingerprint, jsonb_agg(w.name ORDER BY w.name) AS workers
-              FROM holdfast.worker w WHERE holdfast.is_live(w) AND w.kinds ? k.name GROUP BY 1) AS alike)
+              FROM holdfast.worker w WHERE holdfast.is_live(w) AND w.kinds ? k.name GROUP BY 1) AS alike), k.first
 FROM holdfast.kind k
 LEFT JOIN (
     SELECT split_part(s.step, '.', 1) AS kind, count(DISTINCT w.id) AS workers

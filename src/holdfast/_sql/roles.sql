@@ -14,9 +14,9 @@ SELECT g.rights FROM (
     WHERE p.pronamespace = quote_ident(:'schema')::regnamespace AND (NOT p.prosecdef OR p.proname = ANY (CASE :part::text
         WHEN 'producer' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed']
         WHEN 'worker' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed', 'ensure_partition', 'ensure_partitions',
-                                 'drop_oldest_partition', 'summarize_log', 'set_default']
+                                 'drop_oldest_partition', 'summarize_log', 'set_default', 'note_backfill']
         WHEN 'operator' THEN ARRAY['retry', 'cancel', 'discard', 'lock_free', 'stop_workers', 'pause', 'resume', 'set_queue', 'set_default',
-                                   'set_schedule', 'pause_schedule', 'resume_schedule', 'delete_schedule', 'fire_schedule']
+                                   'set_schedule', 'pause_schedule', 'resume_schedule', 'delete_schedule', 'fire_schedule', 'note_backfill']
         ELSE '{}' END))
     UNION ALL
     SELECT 3, c.relname, format('%s ON %I.%I', t.rights, :'schema', c.relname)

@@ -131,6 +131,18 @@ FROM holdfast.occurrences
 WHERE schedule = :name::text AND (:scope::text IS NULL OR scope = :scope::text) AND plan_time < coalesce(:before::timestamptz, 'infinity')
 ORDER BY plan_time DESC, scope LIMIT :limit::integer
 
+-- recent_occurrences --
+-- What became of the last plan times of some schedules.
+SELECT n.name, o.plan_time, o.state
+FROM unnest(:names::text[]) AS n(name) CROSS JOIN LATERAL (
+    SELECT r.plan_time, r.state FROM holdfast.occurrences r WHERE r.schedule = n.name
+    ORDER BY r.plan_time DESC LIMIT :limit::integer) AS o
+ORDER BY n.name, o.plan_time
+
+-- note_backfill --
+-- Who made up for which plan times.
+SELECT holdfast.note_backfill(:name::text, :options::jsonb)::text
+
 -- occurrences_between --
 -- Which plan times of a schedule are there already.
 SELECT scope, plan_time FROM holdfast.occurrence

@@ -1382,6 +1382,20 @@ $_$;
 
 COMMENT ON FUNCTION holdfast.new_task(step text, args jsonb, options jsonb) IS 'Internal: the row that an enqueue asks for, checked, with the defaults of its kind, not yet written.';
 
+CREATE FUNCTION holdfast.note_backfill(name text, options jsonb) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM "holdfast".check_options(options, ARRAY['since', 'until', 'enqueued', 'by', 'why']);
+    INSERT INTO "holdfast".change (action, by, why, new)
+    VALUES ('backfill', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('schedule', name) || (options - 'by' - 'why'));
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.note_backfill(name text, options jsonb) IS 'Internal: keeps who made up for the plan times of which range. A backfill itself is made by the caller, in the same transaction.';
+
 CREATE FUNCTION holdfast.one_line(value text, most integer DEFAULT 200) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$

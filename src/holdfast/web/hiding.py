@@ -32,7 +32,7 @@ NAMES = (
 )
 """Parts of names whose values are secrets."""
 
-_DATA = ("args", "result", "headers", "report", "old", "new")
+_DATA = ("args", "result", "headers", "report", "old", "new", "definition")
 """What users' code and people have stored: here names are theirs, and any may be that of a secret."""
 _TEXTS = ("message", "traceback", "explain")
 """Free text, in which secrets may be told."""

@@ -26,7 +26,15 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        pretty=pretty, brief=brief, when=when, lasted=lasted, amount=amount, number=number, tone=tone, said=said
+        pretty=pretty,
+        brief=brief,
+        when=when,
+        lasted=lasted,
+        amount=amount,
+        number=number,
+        tone=tone,
+        said=said,
+        size=size,
     )
     made.filters.update(way_picture=pictures.way, kind_picture=pictures.kind, bar=pictures.bar)
     return made
@@ -86,6 +94,18 @@ def amount(count: int, limit: int = COUNTED) -> str:
 
 def number(count: float) -> str:
     return f"{count:,.0f}" if count >= 100 or count == int(count) else f"{count:,.1f}"
+
+
+def size(count: int) -> str:
+    """Bytes, in the unit that fits."""
+    if count < 1024:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("kB", "MB", "GB", "TB"):
+        amount /= 1024
+        if amount < 1000 or unit == "TB":
+            break
+    return f"{amount:,.1f} {unit}" if amount < 10 else f"{amount:,.0f} {unit}"
 
 
 def said(error: Any, limit: int = 300) -> str:

@@ -17,6 +17,9 @@ TONES = {
     "failed": "bad",
     "lost": "bad",
     "waiting": "waiting",
+    "active": "good",
+    "failing": "bad",
+    "orphaned": "warning",
 }
 """The one tone of each state, phase, outcome and condition; all others are quiet."""
 

@@ -1,5 +1,6 @@
 -- Takes schedules away; their tasks stay.
 DROP VIEW holdfast.occurrences, holdfast.schedules;
+DROP FUNCTION holdfast.note_backfill(text, jsonb);
 DROP FUNCTION holdfast.fire_schedule(text, jsonb);
 DROP FUNCTION holdfast.delete_schedule(text, jsonb);
 DROP FUNCTION holdfast.resume_schedule(text, jsonb);

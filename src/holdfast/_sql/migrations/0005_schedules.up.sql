@@ -270,6 +270,19 @@ $$;
 COMMENT ON FUNCTION holdfast.fire_schedule(text, jsonb) IS
     'Enqueues an occurrence now, for all scopes or one; answers the task ids. The same plan time never fires twice. Options: plan_time, scope, by, why.';
 
+CREATE FUNCTION holdfast.note_backfill(name text, options jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['since', 'until', 'enqueued', 'by', 'why']);
+    INSERT INTO holdfast.change (action, by, why, new)
+    VALUES ('backfill', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('schedule', name) || (options - 'by' - 'why'));
+END
+$$;
+COMMENT ON FUNCTION holdfast.note_backfill(text, jsonb) IS
+    'Internal: keeps who made up for the plan times of which range. A backfill itself is made by the caller, in the same transaction.';
+
 -- Views for people ------------------------------------------------------------------------------------
 
 CREATE VIEW holdfast.schedules AS

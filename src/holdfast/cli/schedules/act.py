@@ -112,9 +112,10 @@ def _act(setup: Setup, verb: str, name: str, why: str | None, said: str) -> None
 @click.option("--from", "since", metavar="TIME", required=True, help="The first plan time.")
 @click.option("--to", "until", metavar="TIME", required=True, help="The last plan time.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be enqueued.")
+@why_option
 @common_options
 @pass_setup
-def backfill(setup: Setup, /, name: str, since: str, until: str, dry_run: bool) -> None:
+def backfill(setup: Setup, /, name: str, since: str, until: str, dry_run: bool, why: str | None) -> None:
     """Enqueue the plan times of a range that have no occurrence yet. Done again, it does nothing.
 
     \b
@@ -123,13 +124,15 @@ def backfill(setup: Setup, /, name: str, since: str, until: str, dry_run: bool) 
       holdfast schedules backfill nightly --from 2026-01-01 --to 2026-01-31
     """
     from holdfast import schedules as asked
+    from holdfast.cli.act import me
 
     first, last = a_time(since, "--from"), a_time(until, "--to")
     if last < first:
         raise click.UsageError("--to lies before --from.")
     with setup.opened() as (app, queries):
         one(app, queries, name)
-        made = app._together(asked.backfill(queries, name, first, last, dry_run=dry_run), lambda made: made[1])[0]
+        making = asked.backfill(queries, name, first, last, dry_run=dry_run, by=me(), why=why)
+        made = app._together(making, lambda made: made[1])[0]
     if setup.json:
         print_json({**_fields(made), "dry_run": dry_run})
         return

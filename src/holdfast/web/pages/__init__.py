@@ -4,7 +4,7 @@ from holdfast._db.connection import where
 from holdfast.app import App
 from holdfast.web.auth import is_loopback
 
-MODULES = ("overview", "tasks", "task", "parked", "bulk", "queues", "kinds", "workers")
+MODULES = ("overview", "tasks", "task", "parked", "bulk", "queues", "kinds", "schedules", "workers", "health")
 """The modules of this package that have pages and actions, in the order of the menu."""
 
 

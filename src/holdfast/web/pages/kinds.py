@@ -122,9 +122,16 @@ def tally(standing: Sequence[Standing]) -> dict[str, int]:
     return found
 
 
-def _graph(declared: KindInfo | None) -> Mapping[str, Any]:
+def _graph(declared: KindInfo | None) -> dict[str, Any]:
+    """The graph in the order of the way from the first step: the database keeps none."""
     # Written by workers of any version.
-    return declared.graph if declared is not None and isinstance(declared.graph, Mapping) else {}
+    if declared is None or not isinstance(declared.graph, Mapping):
+        return {}
+    way = [declared.first] if declared.first is not None else list(declared.graph)
+    for step in way:
+        followers = declared.graph.get(step)
+        way += [each for each in followers if each not in way] if isinstance(followers, list) else []
+    return {step: declared.graph[step] for step in dict.fromkeys((*way, *declared.graph)) if step in declared.graph}
 
 
 def _step(
