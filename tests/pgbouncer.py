@@ -38,9 +38,14 @@ logfile = {folder}/log
 class Pooler:
     """A running PgBouncer."""
 
-    def __init__(self, folder: Path, server_url: str) -> None:
+    def __init__(self, folder: Path, server_url: str, process: "subprocess.Popen[bytes]") -> None:
         self.folder = folder
+        self._process = process
         self._server = conninfo_to_dict(server_url)
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
 
     def url(self, direct: str) -> str:
         """The URL of a database of that server, through the pooler."""
@@ -82,7 +87,7 @@ def pgbouncer(server_url: str, *, size: int = 20) -> Iterator[Pooler]:
         stderr=subprocess.DEVNULL,
         user=owner if os.getuid() == 0 else None,
     )
-    pooler = Pooler(folder, server_url)
+    pooler = Pooler(folder, server_url, process)
     try:
         _wait_for(pooler.url(server_url), process)
         yield pooler
@@ -116,6 +121,6 @@ class Way:
         """The URL to use for a database of a server."""
         if not self.pooled:
             return url
-        if server not in self._started:
+        if server not in self._started or not self._started[server].lives:  # one test's trouble is not that of others
             self._started[server] = self._poolers.enter_context(pgbouncer(server))
         return self._started[server].url(url)

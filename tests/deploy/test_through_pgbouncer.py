@@ -9,21 +9,26 @@ import pytest
 from pgbouncer import MISSING, PROGRAM
 
 TESTS = Path(__file__).parents[1]
+CALLERS = "callers/test_transactions.py::test_T7_"
 CHOSEN = [
+    # Every statement that ends an attempt, what is resent when an answer is lost, and steps with all they can do.
     "lifecycle/test_settle.py",
-    "worker/test_steps.py",
-    "worker/test_enqueue.py",
-    "worker/test_children.py",
-    "worker/test_transactional.py",
     "worker/test_lost_answers.py",
-    "callers/test_transactions.py",
+    "worker/test_steps.py",
+    "worker/test_children.py",
+    # Transactions: those of steps, and those of all the libraries that callers may use.
+    "worker/test_transactional.py",
+    f"{CALLERS}committed_it_exists_and_a_worker_runs_it",
+    f"{CALLERS}the_holder_of_a_key_is_replaced",
+    f"{CALLERS}a_thousand_at_once",
 ]
 
 
 @pytest.mark.skipif(PROGRAM is None, reason=MISSING)
-@pytest.mark.parametrize("file", CHOSEN)
 @pytest.mark.direct("it brings its own")
-def test_X3_through_pgbouncer(file: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--through=pgbouncer", str(TESTS / file)]
-    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=600)
+def test_X3_through_pgbouncer() -> None:
+    """In one process: each would start a server and a pooler of its own, and import every library again."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--through=pgbouncer"]
+    command += [str(TESTS / each) for each in CHOSEN]
+    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-10000:]

@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psycopg
 from faults import history
 from faults.checker import INVARIANTS
 from faults.oracle import read_lines as read_lines
 from faults.oracle import write_line as write_line
+
 from holdfast._db.connection import connect_sync
 from holdfast._engine.worker import Worker
+from holdfast.errors import DatabaseUnreachable
 
 PATIENCE = 60.0
 """Seconds after which a wait gives up. No test depends on how long anything takes."""
@@ -45,6 +48,14 @@ def sql(url: str, text: str, *values: object) -> list[tuple[Any, ...]]:
     with connect_sync(url) as connection:
         cursor = connection.execute(text.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
+
+
+def answers(url: str) -> bool:
+    """Whether the database can be used; a pooler notices only after a while that it can be again."""
+    try:
+        return sql(url, "SELECT 1") == [(1,)]
+    except (psycopg.Error, DatabaseUnreachable):
+        return False
 
 
 def attempts(url: str, id: UUID) -> list[tuple[int, str, str | None]]:

@@ -152,7 +152,7 @@ async def test_T18_a_lost_lease_drops_the_children(holdfast: Harness, key: str) 
 async def test_T18_a_cancelled_task_enqueues_nothing_unless_it_had_finished(holdfast: Harness) -> None:
     gates.update(begun=asyncio.Event(), go=asyncio.Event())
     ref = await parent.enqueue(1, "waits")
-    async with running(holdfast.worker(queues=["default"])):
+    async with running(holdfast.worker(queues=["default"], beat=0.5)):
         await asyncio.wait_for(gates["begun"].wait(), 60)
         await ref.cancel("enough")
         await until(lambda: sql(holdfast.url, "SELECT 1 FROM holdfast.archive WHERE id = $1", ref.id))
@@ -162,7 +162,7 @@ async def test_T18_a_cancelled_task_enqueues_nothing_unless_it_had_finished(hold
 
 async def test_T18_from_a_process(holdfast: Harness) -> None:
     ref = await holdfast.app.enqueue(steps_in_a_process.enqueues.bind(4))
-    async with running(holdfast.worker()):
+    async with running(holdfast.worker(beat=0.5)):
         id = await ref.result(timeout=60)
         assert await holdfast.app.ref(id).result(timeout=60) > 0
     assert sql(holdfast.url, "SELECT priority FROM holdfast.archive WHERE id = $1", UUID(id)) == [(4,)]

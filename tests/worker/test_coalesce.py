@@ -322,8 +322,10 @@ async def test_M8_sessions_that_are_ended_under_way(holdfast: Harness) -> None:
         await waiting(holdfast, 1)
         later = [asyncio.create_task(store.enqueue(value=n)) for n in range(5, 9)]
         await asyncio.sleep(0)
+        [(ended,)] = holdfast.sql(OPEN.replace("count(*)", "pid"))  # whoever asks again waits for the lock as well
         end_sessions(holdfast)
-        await until(lambda: not holdfast.sql(OPEN)[0][0] or all(each.done() for each in sent))
+        gone = "SELECT FROM pg_stat_activity WHERE pid = $1"
+        await until(lambda: not holdfast.sql(gone, ended), "for the session to end")
     refs = await asyncio.gather(*sent, *later)
     assert values(holdfast) == list(range(9))
     assert len({ref.id for ref in refs}) == 8

@@ -30,7 +30,7 @@ from holdfast._model.names import uuid7
 from holdfast._sql.failures import beginning, places
 from holdfast.testing import Harness
 
-from .support import PATIENCE, attempts, sql, until
+from .support import PATIENCE, answers, attempts, sql, until
 
 LOGGED = """
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, outcome, parked, error, finished_at)
@@ -194,6 +194,7 @@ async def test_T15_there_is_no_gap_after_an_outage(
         sql(own_url, LOGGED, [ids[1]], datetime.now(UTC))
         await asyncio.to_thread(own_server.stop, "immediate")
         await asyncio.to_thread(embedded.start, own_server.folder, durable=False)
+        await until(lambda: answers(own_url), "for the database")
         sql(own_url, LOGGED, [ids[2]], datetime.now(UTC))
         await until(lambda: len(found) >= 3, "for those of the outage")
         sql(own_url, LOGGED, [ids[3]], datetime.now(UTC))

@@ -212,7 +212,7 @@ async def test_T17_a_lost_lease_rolls_both_back(book: Harness, step: Any) -> Non
 
 async def test_T17_a_task_cancelled_meanwhile_writes_nothing(book: Harness) -> None:
     ref = await ledger.enqueue(Write(1, "waits"))
-    async with running(book.worker()):
+    async with running(book.worker(beat=0.5)):
         await asyncio.wait_for(gates["begun"].wait(), 60)
         await ref.cancel("enough")
         await until(lambda: sql(book.url, "SELECT 1 FROM holdfast.archive WHERE id = $1", ref.id))
