@@ -176,6 +176,19 @@ def start(db: Db, id: UUID) -> None:
     db.claim(uuid7())
 
 
+@pytest.mark.parametrize("meanwhile", [start, snooze, park])
+def test_M9_a_replace_asked_again_is_told_that_it_had_come_to_pass(
+    db: Db, meanwhile: Callable[[Db, UUID], None]
+) -> None:
+    first = follow(db, new())
+    task, other = new(args=b'{"n": 2}'), new(args=b'{"n": 3}')
+    assert follow(db, task, "replace") == Enqueued(first.id, "greeter", "replaced")
+    meanwhile(db, first.id)
+    assert follow(db, task, "replace", again=True) == Enqueued(first.id, "greeter", "replaced")
+    assert follow(db, other, "replace").how not in ("replaced", "created")
+    assert db.task(first.id)["args"] == {"n": 2}
+
+
 @pytest.mark.parametrize(("begin", "how"), [(start, "running"), (snooze, "started"), (park, "parked")])
 def test_Q2_replace_leaves_a_task_that_was_started_alone_and_says_why(
     db: Db, begin: Callable[[Db, UUID], None], how: HowEnqueued

@@ -162,7 +162,7 @@ async def test_T18_a_cancelled_task_enqueues_nothing_unless_it_had_finished(hold
 
 async def test_T18_from_a_process(holdfast: Harness) -> None:
     ref = await holdfast.app.enqueue(steps_in_a_process.enqueues.bind(4))
-    async with running(holdfast.worker(beat=0.5)):
+    async with running(holdfast.worker()):
         id = await ref.result(timeout=60)
         assert await holdfast.app.ref(id).result(timeout=60) > 0
     assert sql(holdfast.url, "SELECT priority FROM holdfast.archive WHERE id = $1", UUID(id)) == [(4,)]

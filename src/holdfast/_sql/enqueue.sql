@@ -66,6 +66,17 @@ CROSS JOIN LATERAL holdfast.insert_keyed(t.id, t.queue, t.kind, t.step, t.args, 
                                          t.headers, t.held_for, t.on_conflict) AS a
 ORDER BY t.place
 
+-- enqueue_free --
+-- New tasks with keys, all at once, if all keys differ and nobody holds any of them; else none of them, and false.
+SELECT holdfast.insert_free(array_agg(n.id), array_agg(n.queue), array_agg(n.kind), array_agg(n.step), array_agg(n.args),
+    array_agg(n.priority), array_agg(coalesce(n.at, holdfast.now() + n.delay)),
+    array_agg(coalesce(n.expires_at, holdfast.now() + n.expires_in)),
+    array_agg(CASE WHEN n.uniquely THEN holdfast.unique_key(n.kind, n.step, n.args) ELSE n.given END), array_agg(n.headers))
+FROM unnest(:ids::uuid[], :queues::text[], :kinds::text[], :steps::text[], :args::jsonb[], :priorities::smallint[],
+            :ats::timestamptz[], :delays::interval[], :expire_ats::timestamptz[], :expire_ins::interval[],
+            :keys::text[], :uniques::boolean[], :headers::jsonb[])
+     AS n(id, queue, kind, step, args, priority, at, delay, expires_at, expires_in, given, uniquely, headers)
+
 -- sweep_keys --
 -- Takes away keys that hold no longer; answers how many.
 WITH swept AS (

@@ -4,7 +4,7 @@ Whoever drives a plan decides how queries run: on a pool, on the caller's connec
 So nothing here is written twice for sync and async.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -26,6 +26,8 @@ MANY = 5000
 """How many tasks one statement enqueues."""
 COPIED = 200
 """From how many on it is a COPY."""
+FREE = 50
+"""From how many tasks with keys on it is worth a try to write them all at once."""
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
@@ -122,13 +124,12 @@ def enqueue_many(
 
 
 def _enqueue_all(queries: Queries, tasks: Sequence[NewTask], *, copy: bool = False) -> Plan[list[Enqueued]]:
-    """Those with keys go in one statement, which takes the keys in one order."""
     keyed = [task for task in tasks if task.keyed]
     plain = [task for task in tasks if not task.keyed] if keyed else tasks
     created = yield from _write(queries, plain, copy=copy)
     if created is None and not keyed:
         return [Enqueued(task.id, task.kind) for task in tasks]
-    placed: Iterator[Placed] = iter((yield queries.enqueue_keyed(keyed)) if keyed else ())
+    placed = iter((yield from _place(queries, keyed)))
     answers: list[Enqueued] = []
     for task in tasks:
         if task.keyed:
@@ -138,6 +139,14 @@ def _enqueue_all(queries: Queries, tasks: Sequence[NewTask], *, copy: bool = Fal
         else:
             raise _id_taken(task)
     return answers
+
+
+def _place(queries: Queries, tasks: Sequence[NewTask]) -> Plan[list[Placed]]:
+    """Writes tasks with keys: many at once if nobody is in the way, else in a statement that takes key after key."""
+    if len(tasks) >= FREE and not any(task.unique_for for task in tasks) and (yield queries.enqueue_free(tasks)):
+        return [Placed(task.id, task.kind, "created", None) for task in tasks]
+    placed: list[Placed] = (yield queries.enqueue_keyed(tasks)) if tasks else []
+    return placed
 
 
 def _write(queries: Queries, tasks: Sequence[NewTask], *, copy: bool) -> Plan[set[UUID] | None]:

@@ -12,8 +12,8 @@ SELECT g.rights FROM (
     SELECT 2, p.proname, format('EXECUTE ON FUNCTION %I.%I(%s)', :'schema', p.proname, pg_get_function_identity_arguments(p.oid))
     FROM pg_catalog.pg_proc p
     WHERE p.pronamespace = quote_ident(:'schema')::regnamespace AND (NOT p.prosecdef OR p.proname = ANY (CASE :part::text
-        WHEN 'producer' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed']
-        WHEN 'worker' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed', 'ensure_partition', 'ensure_partitions',
+        WHEN 'producer' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed', 'insert_free']
+        WHEN 'worker' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed', 'insert_free', 'ensure_partition', 'ensure_partitions',
                                  'drop_oldest_partition', 'summarize_log', 'set_default', 'note_backfill']
         WHEN 'operator' THEN ARRAY['retry', 'cancel', 'discard', 'lock_free', 'stop_workers', 'pause', 'resume', 'set_queue', 'set_default',
                                    'set_schedule', 'pause_schedule', 'resume_schedule', 'delete_schedule', 'fire_schedule', 'note_backfill']
@@ -23,7 +23,7 @@ SELECT g.rights FROM (
     FROM pg_catalog.pg_class c
     CROSS JOIN LATERAL (SELECT CASE
         WHEN :part::text = 'producer' THEN CASE c.relname
-            -- Nothing of others but their ids, and nothing but new tasks. Those with keys are written by insert_keyed.
+            -- Nothing of others but their ids, and nothing but new tasks. Those with keys are written by insert_keyed and insert_free.
             WHEN 'task' THEN 'SELECT (id), INSERT (id, queue, kind, step, args, priority, run_at, created_at, deadline, headers)'
             WHEN 'archive' THEN 'SELECT (id)'
             WHEN 'kind' THEN 'SELECT (name, queue, priority, first)'

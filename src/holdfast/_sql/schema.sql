@@ -44,6 +44,7 @@ CREATE TABLE holdfast.task (
     cancel_at timestamp with time zone,
     cancel_by text,
     key text COLLATE pg_catalog."C",
+    replaced_by uuid,
     deadline timestamp with time zone,
     error jsonb,
     headers jsonb,
@@ -96,6 +97,8 @@ COMMENT ON COLUMN holdfast.task.cancel_at IS 'When its cancellation was asked fo
 COMMENT ON COLUMN holdfast.task.cancel_by IS 'Who asked for the cancellation, and why.';
 
 COMMENT ON COLUMN holdfast.task.key IS 'At most one unfinished task of a queue has this key.';
+
+COMMENT ON COLUMN holdfast.task.replaced_by IS 'The id that the last enqueue which replaced what this task does had for a task of its own.';
 
 COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started: it is archived as expired. It no longer counts once the first attempt has begun.';
 
@@ -955,6 +958,38 @@ CREATE FUNCTION holdfast.how_many(n bigint, what text, most bigint DEFAULT NULL:
 
 COMMENT ON FUNCTION holdfast.how_many(n bigint, what text, most bigint) IS 'Internal: a number of things for people; counting ended behind the most.';
 
+CREATE FUNCTION holdfast.insert_free(ids uuid[], queues text[], kinds text[], steps text[], argss jsonb[], priorities smallint[], run_ats timestamp with time zone[], deadlines timestamp with time zone[], keys text[], headerss jsonb[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    written bigint;
+BEGIN
+    IF EXISTS (SELECT FROM unnest(queues, keys) AS n(queue, key) JOIN "holdfast".task h ON h.queue = n.queue AND h.key = n.key)
+       OR EXISTS (SELECT FROM unnest(queues, keys) AS n(queue, key) GROUP BY n.queue, n.key HAVING count(*) > 1) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO "holdfast".task (id, queue, kind, step, args, priority, run_at, deadline, key, headers)
+    SELECT n.id, n.queue, n.kind, n.step, n.args, n.priority, n.run_at, n.deadline, n.key, n.headers
+    FROM unnest(ids, queues, kinds, steps, argss, priorities, run_ats, deadlines, keys, headerss)
+         AS n(id, queue, kind, step, args, priority, run_at, deadline, key, headers)
+    ORDER BY n.queue COLLATE "C", n.key COLLATE "C"
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written < cardinality(ids) OR EXISTS (
+        SELECT FROM unnest(queues, keys) AS n(queue, key) JOIN "holdfast".key k ON k.queue = n.queue AND k.key = n.key
+        WHERE k.held_until > "holdfast".now()) THEN
+        RAISE SQLSTATE 'HF001'; -- Takes back what was written.
+    END IF;
+    RETURN true;
+EXCEPTION WHEN SQLSTATE 'HF001' THEN
+    RETURN false;
+END
+$$;
+
+COMMENT ON FUNCTION holdfast.insert_free(ids uuid[], queues text[], kinds text[], steps text[], argss jsonb[], priorities smallint[], run_ats timestamp with time zone[], deadlines timestamp with time zone[], keys text[], headerss jsonb[]) IS 'Internal: writes new tasks with keys if all keys differ and none is held; else it writes nothing and answers false.';
+
 CREATE FUNCTION holdfast.insert_keyed(new_id uuid, new_queue text, new_kind text, new_step text, new_args jsonb, new_priority smallint, new_run_at timestamp with time zone, new_deadline timestamp with time zone, new_key text, new_headers jsonb, held_for interval, on_conflict text, OUT id uuid, OUT kind text, OUT enqueued text, OUT state text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -969,7 +1004,7 @@ BEGIN
         IF on_conflict = 'replace' THEN
             UPDATE "holdfast".task u
             SET kind = new_kind, step = new_step, args = new_args, priority = new_priority, run_at = new_run_at,
-                deadline = new_deadline, headers = new_headers
+                deadline = new_deadline, headers = new_headers, replaced_by = new_id
             WHERE u.queue = new_queue AND u.id = ANY (ARRAY(
                 SELECT c.id FROM "holdfast".task c
                 WHERE c.queue = new_queue AND c.key = new_key AND c.state = 'ready' AND c.attempt = 0
@@ -1021,7 +1056,7 @@ BEGIN
             CONTINUE;
         END IF;
 
-        SELECT h.id, h.kind, h.state, h.attempt, h.deadline INTO holder FROM "holdfast".task h
+        SELECT h.id, h.kind, h.state, h.attempt, h.deadline, h.replaced_by INTO holder FROM "holdfast".task h
         WHERE h.queue = new_queue AND h.key = new_key;
         IF NOT FOUND THEN
             IF EXISTS (SELECT FROM "holdfast".task h WHERE h.id = new_id AND h.queue = new_queue) THEN
@@ -1039,7 +1074,9 @@ BEGIN
         id := holder.id;
         kind := holder.kind;
         state := holder.state;
+        -- Asked again because the answer was lost: it got what we wanted it to have, and has begun since.
         enqueued := CASE WHEN id = new_id THEN 'created'
+                         WHEN holder.replaced_by = new_id THEN 'replaced'
                          WHEN on_conflict <> 'replace' OR state = 'ready' AND holder.attempt = 0 THEN 'existing'
                          WHEN state IN ('running', 'parked') THEN state
                          ELSE 'started' END;

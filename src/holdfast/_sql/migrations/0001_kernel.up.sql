@@ -62,6 +62,7 @@ CREATE TABLE holdfast.task (
     cancel_at        timestamptz,
     cancel_by        text,
     key              text COLLATE "C",
+    replaced_by      uuid,
     deadline         timestamptz,
     error            jsonb,
     headers          jsonb,
@@ -108,6 +109,7 @@ COMMENT ON COLUMN holdfast.task.max_crashes IS 'Parked when crashes exceed this;
 COMMENT ON COLUMN holdfast.task.cancel_at IS 'When its cancellation was asked for while it was running.';
 COMMENT ON COLUMN holdfast.task.cancel_by IS 'Who asked for the cancellation, and why.';
 COMMENT ON COLUMN holdfast.task.key IS 'At most one unfinished task of a queue has this key.';
+COMMENT ON COLUMN holdfast.task.replaced_by IS 'The id that the last enqueue which replaced what this task does had for a task of its own.';
 COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started: it is archived as expired. It no longer counts once the first attempt has begun.';
 COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, traceback, causes.';
 COMMENT ON COLUMN holdfast.task.headers IS 'Strings carried along: trace context, who enqueued it, schedule and plan time.';

@@ -154,7 +154,7 @@ BEGIN
         IF on_conflict = 'replace' THEN
             UPDATE holdfast.task u
             SET kind = new_kind, step = new_step, args = new_args, priority = new_priority, run_at = new_run_at,
-                deadline = new_deadline, headers = new_headers
+                deadline = new_deadline, headers = new_headers, replaced_by = new_id
             WHERE u.queue = new_queue AND u.id = ANY (ARRAY(
                 SELECT c.id FROM holdfast.task c
                 WHERE c.queue = new_queue AND c.key = new_key AND c.state = 'ready' AND c.attempt = 0
@@ -206,7 +206,7 @@ BEGIN
             CONTINUE;
         END IF;
 
-        SELECT h.id, h.kind, h.state, h.attempt, h.deadline INTO holder FROM holdfast.task h
+        SELECT h.id, h.kind, h.state, h.attempt, h.deadline, h.replaced_by INTO holder FROM holdfast.task h
         WHERE h.queue = new_queue AND h.key = new_key;
         IF NOT FOUND THEN
             IF EXISTS (SELECT FROM holdfast.task h WHERE h.id = new_id AND h.queue = new_queue) THEN
@@ -224,7 +224,9 @@ BEGIN
         id := holder.id;
         kind := holder.kind;
         state := holder.state;
+        -- Asked again because the answer was lost: it got what we wanted it to have, and has begun since.
         enqueued := CASE WHEN id = new_id THEN 'created'
+                         WHEN holder.replaced_by = new_id THEN 'replaced'
                          WHEN on_conflict <> 'replace' OR state = 'ready' AND holder.attempt = 0 THEN 'existing'
                          WHEN state IN ('running', 'parked') THEN state
                          ELSE 'started' END;
@@ -235,6 +237,42 @@ END
 $$;
 COMMENT ON FUNCTION holdfast.insert_keyed(uuid, text, text, text, jsonb, smallint, timestamptz, timestamptz, text, jsonb, interval, text) IS
     'Internal: writes a new task, once per key. Answers a task and what came of it: created, replaced; existing, running, started, parked: an unfinished task holds the key; ended: that task has ended, and the key still holds; id taken; contended: the key changed hands too often.';
+
+-- For many at once, where nobody is in the way: one statement instead of several for each. Whatever else is the case, it
+-- writes nothing, and the keys are taken one by one, in their order. Who was waited for may have ended and still hold a key:
+-- so that is looked at last, in a statement of its own.
+CREATE FUNCTION holdfast.insert_free(
+    ids uuid[], queues text[], kinds text[], steps text[], argss jsonb[], priorities smallint[], run_ats timestamptz[],
+    deadlines timestamptz[], keys text[], headerss jsonb[]) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    written bigint;
+BEGIN
+    IF EXISTS (SELECT FROM unnest(queues, keys) AS n(queue, key) JOIN holdfast.task h ON h.queue = n.queue AND h.key = n.key)
+       OR EXISTS (SELECT FROM unnest(queues, keys) AS n(queue, key) GROUP BY n.queue, n.key HAVING count(*) > 1) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, key, headers)
+    SELECT n.id, n.queue, n.kind, n.step, n.args, n.priority, n.run_at, n.deadline, n.key, n.headers
+    FROM unnest(ids, queues, kinds, steps, argss, priorities, run_ats, deadlines, keys, headerss)
+         AS n(id, queue, kind, step, args, priority, run_at, deadline, key, headers)
+    ORDER BY n.queue COLLATE "C", n.key COLLATE "C"
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written < cardinality(ids) OR EXISTS (
+        SELECT FROM unnest(queues, keys) AS n(queue, key) JOIN holdfast.key k ON k.queue = n.queue AND k.key = n.key
+        WHERE k.held_until > holdfast.now()) THEN
+        RAISE SQLSTATE 'HF001'; -- Takes back what was written.
+    END IF;
+    RETURN true;
+EXCEPTION WHEN SQLSTATE 'HF001' THEN
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION holdfast.insert_free(uuid[], text[], text[], text[], jsonb[], smallint[], timestamptz[], timestamptz[], text[], jsonb[]) IS
+    'Internal: writes new tasks with keys if all keys differ and none is held; else it writes nothing and answers false.';
 
 CREATE FUNCTION holdfast.expire_holder(task_queue text, task_key text) RETURNS void
 LANGUAGE plpgsql

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from holdfast._sql.queries.base import Base, first_set, maybe, maybe_value, nothing, rows_of, some, text, value
@@ -73,22 +74,13 @@ class EnqueueQueries(Base):
         return self._query(
             "enqueue_keyed",
             rows_of(Placed),
-            ids=[t.id for t in tasks],
-            queues=[t.queue for t in tasks],
-            kinds=[t.kind for t in tasks],
-            steps=[t.step for t in tasks],
-            args=[text(t.args) for t in tasks],
-            priorities=[t.priority for t in tasks],
-            ats=[t.at for t in tasks],
-            delays=[t.delay for t in tasks],
-            expire_ats=[t.expires_at for t in tasks],
-            expire_ins=[t.expires_in for t in tasks],
-            keys=[t.key for t in tasks],
-            uniques=[t.unique for t in tasks],
+            **_columns(tasks),
             holds=[t.unique_for for t in tasks],
             rules=[t.on_conflict for t in tasks],
-            headers=[text(t.headers) for t in tasks],
         )
+
+    def enqueue_free(self, tasks: Sequence[NewTask]) -> Query[bool]:
+        return self._query("enqueue_free", value, **_columns(tasks))
 
     def sweep_keys(self, limit: int) -> Query[int]:
         return self._query("sweep_keys", value, limit=limit)
@@ -105,3 +97,21 @@ class EnqueueQueries(Base):
 
 def _microseconds(rows: Sequence[Row]) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(rows[0][0]))
+
+
+def _columns(tasks: Sequence[NewTask]) -> dict[str, list[Any]]:
+    return {
+        "ids": [t.id for t in tasks],
+        "queues": [t.queue for t in tasks],
+        "kinds": [t.kind for t in tasks],
+        "steps": [t.step for t in tasks],
+        "args": [text(t.args) for t in tasks],
+        "priorities": [t.priority for t in tasks],
+        "ats": [t.at for t in tasks],
+        "delays": [t.delay for t in tasks],
+        "expire_ats": [t.expires_at for t in tasks],
+        "expire_ins": [t.expires_in for t in tasks],
+        "keys": [t.key for t in tasks],
+        "uniques": [t.unique for t in tasks],
+        "headers": [text(t.headers) for t in tasks],
+    }
