@@ -19,14 +19,15 @@ PATIENCE = 60.0
 
 CONFIGURATION = """
 [databases]
-* = host={host} port={port} user={user} {password} connect_query='SET statement_timeout = 60000'
+* = host={host} port={port} {login} connect_query='SET statement_timeout = 60000'
 
 [pgbouncer]
 pool_mode = transaction
 unix_socket_dir = {folder}
 listen_port = {listen}
 listen_addr =
-auth_type = any
+auth_type = {kind}
+auth_file = {folder}/users
 max_client_conn = 1000
 default_pool_size = {size}
 server_login_retry = 1
@@ -65,13 +66,18 @@ def pgbouncer(server_url: str, *, size: int = 20) -> Iterator[Pooler]:
     server = conninfo_to_dict(server_url)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pgbouncer-"))
     host = str(server.get("host") or "localhost")
-    password = f"password={server['password']}" if server.get("password") else ""
+    user = server.get("user", "postgres")
+    # Everybody logs in as himself, unless that takes passwords which the pooler does not know.
+    login, kind = f"auth_user={user}", "trust"
+    if server.get("password"):
+        login, kind = f"user={user} password={server['password']}", "any"
+    (folder / "users").write_text(f'"{user}" ""\n')
     (folder / "pgbouncer.ini").write_text(
         CONFIGURATION.format(
             host=host,
             port=server.get("port", 5432),
-            user=server.get("user", "postgres"),
-            password=password,
+            login=login,
+            kind=kind,
             folder=folder,
             listen=PORT,
             size=size,
@@ -80,7 +86,7 @@ def pgbouncer(server_url: str, *, size: int = 20) -> Iterator[Pooler]:
     # It refuses to run as root; whoever owns the server's socket may use it.
     owner = Path(host).stat().st_uid if host.startswith("/") else 65534
     if os.getuid() == 0:
-        for each in (folder, folder / "pgbouncer.ini"):
+        for each in (folder, folder / "pgbouncer.ini", folder / "users"):
             os.chown(each, owner, -1)
     process = subprocess.Popen(
         [PROGRAM, "-q", str(folder / "pgbouncer.ini")],

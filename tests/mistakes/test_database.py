@@ -149,7 +149,6 @@ def test_07_a_newer_schema(project: Project) -> None:
         project.cli(*command).once(*advice, code=FAILED)
 
 
-@pytest.mark.direct("this pooler logs in as one role, whoever asks")
 def test_08_a_role_without_grants(project: Project, role: str) -> None:
     project.url, owner = as_user(project.url, user=role, password="right"), project.url
     advice = (

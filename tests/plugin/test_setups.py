@@ -245,6 +245,7 @@ async def test_connections_from_before_are_not_used_in_the_test_nor_lost(
     assert holdfast.enqueued(add) == 4
 
 
+@pytest.mark.direct("it ends a connection by its process")
 def test_a_connection_that_was_ended_is_opened_again(holdfast: Harness) -> None:
     [(pid,)] = holdfast.sql("SELECT pg_backend_pid()")
     with psycopg.connect(holdfast.url, autocommit=True) as connection:
