@@ -166,7 +166,7 @@ def test_A4_changes_are_kept_for_30_days_and_as_long_as_their_task(own_db: Db) -
 
 def test_A4_the_retention_is_7_days_unless_said(db: Db) -> None:
     assert db.one("SELECT holdfast.retention()") == 7 * DAY
-    assert set_default(db, retention="14 days", by="ann", why="audit") == {"retention": "14 days"}
+    assert set_default(db, retention="14 days", by="ann", why="audit") == {"retention": "14 days", "figures": None}
     set_queue(db, "mail", retention="2d")
     assert [db.one("SELECT holdfast.retention($1)", q) for q in ("mail", "other")] == [2 * DAY, 14 * DAY]
     assert db.sql("SELECT action, by, why, old, new FROM holdfast.change ORDER BY id")[0] == (
@@ -223,4 +223,4 @@ def test_A4_a_chore_that_fails_keeps_no_other_from_being_done(own_db: Db, monkey
 def test_A4_an_outage_ends_the_pass_and_is_told_once(own_db: Db) -> None:
     made = Maintenance(Link("postgresql://127.0.0.1:1/none", own_db.queries, "m"), own_db.queries)
     done, failures = asyncio.run(made.once())
-    assert (done, list(failures)) == (chores.Done(), ["making partitions"])
+    assert (done, list(failures)) == (chores.Done(), ["counting figures"])
