@@ -43,7 +43,7 @@ def written(db: Db, queue: str = "small") -> list[tuple[str | None, int]]:
 def test_M7_many_keyed_children_take_few_statements(db: Db, worker: UUID) -> None:
     settle(db, worker, [child(n, f"k{n}") for n in range(0, MANY, 2)])
     names = settle(db, worker, [child(-n, f"k{n}") for n in range(2 * MANY)])
-    assert names == ["finish", "enqueue_keyed"]
+    assert names == ["finish", "enqueue_free", "enqueue_keyed"]
     values = dict(written(db))
     assert len(values) == 2 * MANY
     assert all(values[f"k{n}"] == (n if n < MANY and n % 2 == 0 else -n) for n in range(2 * MANY))
