@@ -1,6 +1,7 @@
 """For all tests, whoever started them; with `--through=pgbouncer`, on a pooler in front of every server."""
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -29,6 +30,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if mark := item.get_closest_marker("direct"):
                 item.add_marker(pytest.mark.skip(reason=f"not through a pooler: {mark.args[0]}"))
+
+
+@pytest.fixture(autouse=True)
+def clean_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a test imported from its own folder is not there for the next one, whose module may have the same name."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    folders = str(tmp_path_factory.getbasetemp())
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(folders):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

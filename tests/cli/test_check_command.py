@@ -1,8 +1,7 @@
 """`holdfast check`: a gate for deployments (T20). Real rows, decoded with the code that is about to be deployed."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -37,16 +36,6 @@ def send(to: str, copies: int = 1) -> None: ...
 """
 FETCH = OLD.replace("Download", "Fetch").replace("link:", "url:")
 NOBODY = "postgresql://127.0.0.1:1/nobody"
-
-
-@pytest.fixture(autouse=True)
-def clean_imports(project: Path) -> Iterator[None]:
-    path = list(sys.path)
-    yield
-    sys.path[:] = path
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(project)):
-            del sys.modules[name]
 
 
 class Shop:

@@ -4,7 +4,6 @@ import json
 import socket
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,14 +55,8 @@ NOBODY = "postgresql://127.0.0.1:1/nobody"
 
 
 @pytest.fixture(autouse=True)
-def shop(project: Path) -> Iterator[None]:
+def shop(project: Path) -> None:
     (project / "shop.py").write_text(SHOP)
-    path = list(sys.path)
-    yield
-    sys.path[:] = path
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(project)):
-            del sys.modules[name]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,15 +12,6 @@ from holdfast.cli.load import load_app
 from holdfast.cli.output import USAGE, Failure, code_of
 
 APP = "from holdfast import App\napp = App()\n\n@app.task\nasync def add(x: int) -> int:\n    return x\n"
-
-
-@pytest.fixture(autouse=True)
-def clean_imports(project: Path) -> Iterator[None]:
-    path, modules = list(sys.path), set(sys.modules)
-    yield
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
 
 
 def refused(spec: str | None) -> click.ClickException:

@@ -3,11 +3,9 @@
 import asyncio
 import logging
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +26,7 @@ from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Statement
 from holdfast._sql.records import NewTask
 from holdfast.embedded import Server
+from holdfast.testing.servers import new_folder
 from pgbouncer import MISSING, PROGRAM, pgbouncer
 from worker.support import running, sql, until
 
@@ -210,7 +209,7 @@ def own() -> Iterator[tuple[Server, str]]:
     """A server that may be stopped, and the URL of its migrated database through a pooler."""
     if PROGRAM is None:
         pytest.skip(MISSING)
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-own-"))
+    folder = new_folder("holdfast-own-")
     server = embedded.start(folder, durable=False)
     asyncio.run(migrate(server.url()))
     try:

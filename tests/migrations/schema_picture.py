@@ -10,11 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from holdfast import embedded
 from holdfast._db.migrate import migrate
+from holdfast.testing.servers import new_folder
 
 FILE = Path(__file__).parents[2] / "src" / "holdfast" / "_sql" / "schema.sql"
 HEADING = """\
@@ -47,7 +47,7 @@ def normalised(dump: str) -> str:
 
 
 def main() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-picture-"))
+    folder = new_folder("holdfast-picture-")
     server = embedded.start(folder, durable=False)
     try:
         asyncio.run(migrate(server.url()))

@@ -2,13 +2,12 @@
 
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from holdfast import embedded
+from holdfast.testing.servers import new_folder
 
 from .conftest import execute
 from .schema_picture import FILE, normalised, picture
@@ -16,7 +15,7 @@ from .schema_picture import FILE, normalised, picture
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[embedded.Server]:
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-picture-"))
+    folder = new_folder("holdfast-picture-")
     started = embedded.start(folder, durable=False)
     yield started
     started.stop("immediate")

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -13,6 +12,7 @@ from holdfast import embedded
 from holdfast._db.connection import with_database
 from holdfast._db.migrate import migrate
 from holdfast.embedded import Server
+from holdfast.testing.servers import new_folder
 from pgbouncer import Way
 
 from .support import sql
@@ -21,7 +21,7 @@ from .support import sql
 @pytest.fixture(scope="session")
 def own_server() -> Iterator[Server]:
     """A server that may be stopped and restarted."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-own-"))
+    folder = new_folder("holdfast-own-")
     server = embedded.start(folder, durable=False)
     asyncio.run(migrate(server.url()))
     sql(server.url(), "CREATE DATABASE pattern TEMPLATE postgres")
