@@ -30,6 +30,8 @@ from holdfast.testing.servers import new_folder
 from pgbouncer import MISSING, PROGRAM, pgbouncer
 from worker.support import running, sql, until
 
+pytestmark = pytest.mark.direct("it brings its own")
+
 queries = Queries("holdfast")
 
 

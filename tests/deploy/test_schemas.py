@@ -63,6 +63,7 @@ async def test_X4_two_apps_and_two_workers_in_one_process_share_nothing(two: str
     assert ran == ["billing", "holdfast"]
 
 
+@pytest.mark.direct("it needs notifications")
 async def test_X4_notifications_do_not_cross(two: str) -> None:
     """Whoever listens to one schema hears nothing of the other."""
     with psycopg.connect(two, autocommit=True) as listener:

@@ -11,16 +11,15 @@ from pgbouncer import MISSING, PROGRAM
 TESTS = Path(__file__).parents[1]
 CALLERS = "callers/test_transactions.py::test_T7_"
 CHOSEN = [
-    # Every statement that ends an attempt, what is resent when an answer is lost, and steps with all they can do.
+    # Every statement that ends an attempt, what is resent when an answer is lost, and what comes along.
     "lifecycle/test_settle.py",
     "worker/test_lost_answers.py",
-    "worker/test_steps.py",
     "worker/test_children.py",
     # Transactions: those of steps, and those of all the libraries that callers may use.
     "worker/test_transactional.py",
     f"{CALLERS}committed_it_exists_and_a_worker_runs_it",
     f"{CALLERS}the_holder_of_a_key_is_replaced",
-    f"{CALLERS}a_thousand_at_once",
+    *(f"{CALLERS}a_thousand_at_once[{library}]" for library in ("psycopg async", "psycopg", "asyncpg")),
 ]
 
 

@@ -201,6 +201,7 @@ def everything() -> Query[list[Any]]:
     return Query(Statement("everything", "", "SELECT * FROM changing", ()), (), list)
 
 
+@pytest.mark.direct("nothing is prepared through a pooler")
 async def test_X2_a_plan_older_than_its_table_is_a_passing_error(holdfast_url: str) -> None:
     """PostgreSQL refuses a prepared statement whose columns changed, each time: the connection must not stay."""
     sql(holdfast_url, "CREATE TABLE changing (n int)")
