@@ -1,7 +1,7 @@
 """What people ask about tasks: the one read API behind references, CLI and dashboard."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from holdfast._model.filter import EVERYTHING, Filter
 from holdfast._model.names import made_at
 from holdfast._model.overview import COUNTED
 from holdfast._model.overview import FailureInfo as FailureInfo
+from holdfast._model.overview import Gauges as Gauges
 from holdfast._model.overview import KindInfo as KindInfo
 from holdfast._model.overview import ParkedGroup as ParkedGroup
 from holdfast._model.overview import QueueInfo as QueueInfo
@@ -108,6 +109,10 @@ class WorkerInfo:
     running: int
     live: bool
     condition: str
+    loops: Mapping[str, float] = field(default_factory=dict)
+    """How long before its last report each of its loops had succeeded, in seconds."""
+    late: Sequence[str] = ()
+    """The loops that had not succeeded for too long by then."""
 
 
 def task(queries: Queries, id: UUID) -> Query[TaskInfo | None]:
@@ -176,6 +181,12 @@ def recent_failures(queries: Queries, *, limit: int = 50) -> Query[list[FailureI
     """What was parked in the last day, the latest first."""
     query = queries.read("recent_failures", limit=limit)
     return Query(query.statement, query.parameters, lambda rows: [FailureInfo(*row) for row in rows])
+
+
+def gauges(queries: Queries) -> Query[Gauges]:
+    """What a monitor wants to know of the database, beside `queues`."""
+    query = queries.read("gauges")
+    return Query(query.statement, query.parameters, lambda rows: Gauges(*rows[0]))
 
 
 def explain(queries: Queries, id: UUID) -> Query[str]:
@@ -402,8 +413,9 @@ def _change(row: Row) -> ChangeInfo:
 
 
 def _worker(row: Row) -> WorkerInfo:
-    id, name, host, pid, version, queues, limits, *others = row
-    return WorkerInfo(id, name, host, pid, version, queues, _json(limits), *others)
+    told = list(row)
+    told[6], told[-2] = _json(row[6]), _json(row[-2])  # limits, loops
+    return WorkerInfo(*told)
 
 
 def _kind(row: Row) -> KindInfo:

@@ -28,6 +28,9 @@ _told: set[str] = set()
 """The URLs of which it was told that they go through a pooler: once is enough for a process."""
 
 
+def _nothing() -> None: ...
+
+
 class _Pooled(Exception):
     """There is a pooler in between."""
 
@@ -41,6 +44,8 @@ class Listener:
         self._heard = heard
         self._connection: AsyncConnection[Any] | None = None
         self.listening = asyncio.Event()
+        self.well: Callable[[], None] = _nothing
+        self.useless: Callable[[], None] = _nothing
 
     async def run(self) -> None:
         """Never returns; ends by cancellation."""
@@ -55,6 +60,7 @@ class Listener:
                     "For notifications, set HOLDFAST_DIRECT_URL to a URL of this database without the pooler",
                 )
                 _told.add(self._url)
+                self.useless()
                 await asyncio.sleep(REST)
                 continue
             except Exception as error:
@@ -82,6 +88,7 @@ class Listener:
                     raise _Pooled
                 await connection.execute(b"LISTEN " + quote(self._channel).encode())
             self.listening.set()
+            self.well()
             # Whatever was notified while nobody listened is found by looking.
             self._heard("queue *")
             pinged = False
@@ -94,6 +101,7 @@ class Listener:
                         self._heard(note.payload)
                 if heard:
                     pinged = False  # whatever came shows that the connection lives
+                    self.well()
                 elif pinged:
                     raise ConnectionError("the listening connection does not answer")
                 else:

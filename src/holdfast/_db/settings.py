@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast._model.address import EXPECTED as EXPECTED_ADDRESS
+from holdfast._model.address import parse_address
 from holdfast._model.duration import DAY, seconds
 from holdfast._model.queues import EXPECTED, parse_queues, spelled
 from holdfast.errors import ConfigError, InvalidDuration
@@ -126,6 +128,11 @@ def _size(value: object) -> Size:
     return Size(value)
 
 
+def _address(value: object) -> str:
+    parse_address(_text(value))
+    return str(value)
+
+
 def _length(value: Any) -> float:
     length = seconds(value)
     if length <= 0:
@@ -232,6 +239,13 @@ SETTINGS = {
             worked_out="never",
         ),
         Setting(
+            "http",
+            "Where a worker answers: /healthz, /readyz, /metrics.",
+            EXPECTED_ADDRESS,
+            _address,
+            worked_out="nowhere",
+        ),
+        Setting(
             "direct_url",
             "The same database without the pooler: for notifications and beats.",
             'a text such as "postgresql://user@host/database"',
@@ -262,5 +276,5 @@ SETTINGS = {
 }
 """All settings. Each is also a variable, `HOLDFAST_LOG_LEVEL`, and a key under `[tool.holdfast]`, `log_level`."""
 
-WORKER_SETTINGS = ("queues", "only", "concurrency", "lease", "beat", "poll", "reap", "grace", "retention")
+WORKER_SETTINGS = ("queues", "only", "concurrency", "lease", "beat", "poll", "reap", "grace", "retention", "http")
 """Those that are `WorkerOptions`."""

@@ -1,6 +1,6 @@
 """What follows when something was written: who goes on, who is told, who looks again."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from holdfast._db.link import Link
 from holdfast._engine.claim import Claimer
@@ -40,11 +40,15 @@ class Aftermath:
         self._news = news
         self.tells = False
         """Whether somebody reads what is logged of each attempt."""
+        self.count: Callable[[Ending], None] | None = None
+        """Who counts attempts, if anybody does."""
 
     def recorded(self, ending: Ending, claimed_at: float | None) -> None:
         """An outcome is recorded."""
         if self.tells:
             tell_recorded(ending)
+        if self.count is not None:
+            self.count(ending)
         if ending.attempt.crashes:
             self._claimer.wake()  # the next suspect may come
         if ending.kept and claimed_at is not None:

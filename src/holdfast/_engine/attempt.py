@@ -218,6 +218,7 @@ class Roster:
         self.busy = 0
         self.continuing = 0
         self.finished = 0
+        self.lost = 0
         self.held: dict[int, Attempt] = {}
         self.ready: deque[Attempt] = deque()
         self.lingering: dict[UUID, Attempt] = {}

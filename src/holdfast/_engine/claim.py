@@ -21,6 +21,7 @@ from holdfast._db.trouble import is_passing, pause_after
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.known import Known
 from holdfast._engine.marks import MARK_SECONDS, Marks
+from holdfast._engine.pulse import nothing
 from holdfast._engine.shares import Shares
 from holdfast._model.names import uuid7
 from holdfast._model.tasks import Tasks
@@ -75,6 +76,7 @@ class Claimer:
         self.healthy = True
         self.stopping = False
         self.empty = False
+        self.well: Callable[[], None] = nothing
 
     def wake(self) -> None:
         """Something may have become due."""
@@ -100,6 +102,7 @@ class Claimer:
         while not self.stopping:
             try:
                 await self._round()
+                self.well()
                 if failures:
                     log.info("claiming goes on after %s failed tries", failures)
                 failures = 0

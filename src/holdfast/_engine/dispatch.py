@@ -147,6 +147,7 @@ class Dispatch:
             attempt.number,
             extra=fields(attempt),
         )
+        self._roster.lost += 1
         self._roster.forget(attempt)
         self._roster.withdraw(attempt)
         self.execution.interrupt(attempt, Interruption.LOST)

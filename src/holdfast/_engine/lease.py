@@ -25,7 +25,9 @@ from holdfast._engine import blocked
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.execution import fields
 from holdfast._engine.progress import ProgressLog
+from holdfast._engine.pulse import nothing
 from holdfast._sql.queries import Queries
+from holdfast._sql.records import Loops
 
 log = logging.getLogger("holdfast.worker")
 
@@ -80,6 +82,8 @@ class Beat:
         # Not the clock of leases: while the machine sleeps, the loop rightly stands still.
         self.ticked_at = time.monotonic()
         self.failing = False
+        self.well: Callable[[], None] = nothing
+        self.loops: Callable[[], Loops] = Loops
 
     def start(self) -> None:
         self._thread.start()
@@ -113,6 +117,7 @@ class Beat:
                 sent = now()
                 report = await self._beat(link)
                 self.accepted_at = sent
+                self.well()
                 if failures:
                     log.info("the beat goes on after %s failed tries", failures)
                 failures, self.failing = 0, False
@@ -139,7 +144,7 @@ class Beat:
                 held.setdefault((attempt.queue, attempt.worker_id), []).append(attempt)
         for (queue, worker_id), attempts in held.items():
             await self._renew(link, queue, worker_id, attempts, report)
-        asked = await link.run(self._queries.seen(self._worker_id(), self._roster.stuck))
+        asked = await link.run(self._queries.seen(self._worker_id(), self._roster.stuck, self.loops()))
         report.stop_requested = bool(asked)
         return report
 

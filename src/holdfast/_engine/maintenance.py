@@ -29,6 +29,7 @@ from holdfast._engine.history import (
     sweep_progress,
     sweep_queues,
 )
+from holdfast._engine.pulse import nothing
 from holdfast._model.duration import in_short
 from holdfast._sql import figures, history
 from holdfast._sql.queries import Queries
@@ -89,6 +90,7 @@ class Maintenance:
         self.every = EVERY
         self.soon = SOON
         self.count = COUNT
+        self.well: Callable[[], None] = nothing
 
     async def run(self) -> None:
         """Does the chores for ever. Workers that were started together do not do them together."""
@@ -100,13 +102,15 @@ class Maintenance:
                 all_at = _soon(self.soon if done.more else self.every)
             elif await self._is_to_count():
                 await self._pass(COUNTING)
+            if not self._failing:
+                self.well()
             count_at = _soon(self.count)
 
     async def _is_to_count(self) -> bool:
-        # If it cannot be asked, there is trouble that others tell about.
+        # If it cannot be asked, trying it tells why.
         with suppress(Exception):
             return not await self._glance.run(figures.rest(self._queries, timedelta(seconds=self.count / 2)))
-        return False
+        return True
 
     async def _pass(self, chores: Mapping[str, Chore]) -> Done:
         done, failures = await self.once(chores)

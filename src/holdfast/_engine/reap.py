@@ -18,6 +18,7 @@ from uuid import UUID
 from holdfast._db.link import Link
 from holdfast._db.trouble import is_missing_partition, is_passing
 from holdfast._engine.attempt import now
+from holdfast._engine.pulse import nothing
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.records import Reaped
@@ -51,6 +52,7 @@ class Reaper:
         self._reaped = reaped
         self._ended = ended
         self._heard = now()
+        self.well: Callable[[], None] = nothing
 
     async def run(self) -> None:
         """Reaps for ever; survives every passing error."""
@@ -61,6 +63,7 @@ class Reaper:
             try:
                 await self.reap_if_allowed()
                 await self.expire()
+                self.well()
                 failing = False
             except Exception as error:
                 if not is_passing(error):

@@ -249,6 +249,7 @@ class Recorder:
     def tell_lost(self, ending: Ending) -> None:
         """An outcome cannot be recorded any more: forget the attempt."""
         self.keeper.forget(ending)
+        self._roster.lost += 1
         self._roster.forget(ending.attempt)
         log.warning(
             "the lease of %s.%s was lost before the end of attempt %s was recorded: its outcome (%s) is dropped",

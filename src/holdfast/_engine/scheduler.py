@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast._db.link import Link
 from holdfast._db.trouble import is_contended, is_passing, pause_after
+from holdfast._engine.pulse import nothing
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.schedule import Definition, Schedule, check_scopes
 from holdfast._sql import schedules
@@ -54,6 +55,7 @@ class Scheduler:
         self._threads = Threads()
         self._one_query = asyncio.Lock()
         self.resting = False
+        self.well: Callable[[], None] = nothing
 
     def wake(self) -> None:
         """A schedule may have been added or changed."""
@@ -84,6 +86,7 @@ class Scheduler:
             self._wake.clear()
             try:
                 wait = await self.round()
+                self.well()
                 failures = 0
             except Exception as error:
                 if not is_passing(error):

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from typing_extensions import Unpack
 
+from holdfast._model.address import parse_address
 from holdfast._model.duration import DAY, Duration, in_short, seconds
 from holdfast._model.queues import parse_queues, spelled
 from holdfast.errors import ConfigError
@@ -38,6 +39,8 @@ class WorkerOptions(TypedDict, total=False):
     """A label for people; host and process id unless given."""
     schedules: bool
     """Whether it looks after schedules: yes, unless another worker shall."""
+    http: str | None
+    """Where it answers at /healthz, /readyz and /metrics, such as "127.0.0.1:8421": nowhere, unless given."""
     blocked: Duration
     """How long an `async def` step may block the event loop before a warning: 10 s."""
 
@@ -59,6 +62,7 @@ class WorkerSettings:
     name: str = ""
     blocked: float = 10.0
     schedules: bool = True
+    http: tuple[str, int] | None = None
 
     @classmethod
     def of(cls, **given: Unpack[WorkerOptions]) -> "WorkerSettings":
@@ -100,6 +104,7 @@ class WorkerSettings:
             name=given.get("name", ""),
             blocked=seconds(given.get("blocked", 10), "blocked"),
             schedules=given.get("schedules", True),
+            http=None if (http := given.get("http")) is None else parse_address(http),
             **times,
         )
 

@@ -18,6 +18,7 @@ from holdfast._engine.ending import Ending, affordable
 from holdfast._engine.keep import Keeper
 from holdfast._engine.keyed import Keyed
 from holdfast._engine.known import Known
+from holdfast._engine.pulse import nothing
 from holdfast._engine.readback import Fate
 from holdfast._engine.record import Recorder
 from holdfast._engine.telling import tell_error, tell_raised_after_move
@@ -56,6 +57,7 @@ class Settler:
         self._keyed = Keyed(resume=self._wake.set)
         self._settled = asyncio.Event()
         self._settled.set()
+        self.well: Callable[[], None] = nothing
         self.keeper = Keeper(link, queries, roster, known=known, allowed=keeps)
         self.recorder = Recorder(
             link,
@@ -90,6 +92,7 @@ class Settler:
             try:
                 while self._pending or self._unsure or self._keyed.ready:
                     await self._flush_some()
+                    self.well()
                     if failures:
                         log.info("outcomes are recorded again after %s failed tries", failures)
                     failures = 0
@@ -111,6 +114,11 @@ class Settler:
     async def settled(self) -> None:
         """Waits until everything that has ended is recorded."""
         await self._settled.wait()
+
+    @property
+    def rests(self) -> bool:
+        """Whether everything that has ended is recorded: nothing waits, and nothing is on its way."""
+        return self._settled.is_set()
 
     @property
     def waiting(self) -> int:

@@ -38,6 +38,7 @@ from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Settler
 from holdfast._engine.telling import is_heard
 from holdfast._engine.transactional import TransactionalSteps
+from holdfast._engine.watch import Watch
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import queries as queries_of
 from holdfast.errors import HoldfastError
@@ -168,13 +169,16 @@ class Worker:
             stop=self._stop_for_good,
         )
         self.listener = Listener(self._direct_url, schema, self.hearing.notification)
+        self.watch = Watch(self.roster, settings, state=lambda: self.state, away=lambda: self.beat.failing)
+        self.aftermath.count = self.watch.count
 
     # --- life
 
     async def run(self, *, until_idle: bool = False) -> None:
         """Works until stopped; with `until_idle`, until nothing that this worker knows is due."""
         with explaining(self._queries.schema):
-            await self._run(until_idle)
+            async with self.watch:
+                await self._run(until_idle)
 
     async def _run(self, until_idle: bool) -> None:
         resources = Resources()
@@ -203,6 +207,10 @@ class Worker:
             await self.presence.first_contact(self._stop, self._declare_schedules)
             if self._stop.is_set():
                 return
+            scheduler = self.scheduler if self._plans else None
+            self.watch.expect(
+                self.claimer, self.settler, self.reaper, self.maintenance, self.listener, scheduler, self.beat
+            )
             self.beat.start()
             claiming = asyncio.create_task(self.claimer.run(), name="holdfast claim")
             loops = [
@@ -213,8 +221,8 @@ class Worker:
                 asyncio.create_task(self.listener.run(), name="holdfast listen"),
                 asyncio.create_task(self._tick(), name="holdfast tick"),
             ]
-            if self._plans:
-                loops.append(asyncio.create_task(self.scheduler.run(), name="holdfast schedule"))
+            if scheduler is not None:
+                loops.append(asyncio.create_task(scheduler.run(), name="holdfast schedule"))
             if until_idle:
                 loops.append(asyncio.create_task(self._stop_when_idle(), name="holdfast idle"))
             self.started.set()
@@ -239,6 +247,11 @@ class Worker:
             for link in self._links.values():
                 with suppress(Exception):
                     await link.close()
+
+    @property
+    def state(self) -> str:
+        """How it stands: starting, running or stopping."""
+        return "stopping" if self.stopping else "running" if self.started.is_set() else "starting"
 
     @property
     def stopping(self) -> bool:
@@ -290,6 +303,8 @@ class Worker:
             if healthy and not self.claimer.healthy:
                 self.claimer.wake()
             self.claimer.healthy = healthy
+            if self.settler.rests:
+                self.settler.well()
             self.dispatch.release_unstarted(math.inf if overdue else now() - UNSTARTED)
             if overdue:
                 self.dispatch.lose_contact()

@@ -130,3 +130,24 @@ class Unfinished:
     step: str
     args: bytes
     state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What a monitor wants to know of the database beside its queues. Times are in seconds."""
+
+    schedule_lag: float
+    """For how long the schedule that is longest due has been so."""
+    notification_queue: float
+    """How full the queue of notifications is, 0 to 1; full, nobody can notify any more."""
+    partitions_ahead: float
+    """Until when there are partitions."""
+    figures_behind: float
+    """How far counting is behind."""
+    running: int
+    stopping: int
+    lost: int
+    late: int
+    """Workers: those that run, stop, have vanished, and those that run of which a loop is late."""
+    slots: int
+    """Slots of those that run."""

@@ -112,8 +112,20 @@ SELECT w.id, w.name, w.host, w.pid, w.version, w.queues, w.limits, w.steps, w.on
        CASE WHEN w.stopped_at IS NOT NULL AND w.stopping_at IS NOT NULL THEN 'stopped'
             WHEN NOT holdfast.is_live(w) THEN 'lost'
             WHEN w.stopping_at IS NOT NULL THEN 'stopping'
-            ELSE 'running' END
+            ELSE 'running' END, w.loops, w.late
 FROM holdfast.worker w ORDER BY w.started_at DESC LIMIT :limit::integer
+
+-- gauges --
+-- What a monitor wants to know beside the queues.
+SELECT coalesce((SELECT date_part('epoch', holdfast.now() - min(s.next_at)) FROM holdfast.schedule s
+                 WHERE s.paused_at IS NULL AND s.next_at <= holdfast.now()), 0),
+       pg_catalog.pg_notification_queue_usage(),
+       coalesce((SELECT date_part('epoch', max(h.until) - holdfast.now()) FROM holdfast.history h WHERE h.parent = 'archive'), 0),
+       coalesce((SELECT date_part('epoch', holdfast.now() - p.until) FROM holdfast.figure_place p), 0),
+       count(*) FILTER (WHERE w.live AND w.stopping_at IS NULL), count(*) FILTER (WHERE w.live AND w.stopping_at IS NOT NULL),
+       count(*) FILTER (WHERE NOT w.live), count(*) FILTER (WHERE w.live AND w.late <> '{}'),
+       coalesce(sum(w.slots) FILTER (WHERE w.live AND w.stopping_at IS NULL), 0)::bigint
+FROM (SELECT o.stopping_at, o.late, o.slots, holdfast.is_live(o) AS live FROM holdfast.worker o WHERE o.stopped_at IS NULL) AS w
 
 -- explain --
 -- Why a task is not running, or how it stands, in one sentence.

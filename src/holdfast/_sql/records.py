@@ -1,5 +1,6 @@
 """What statements give and take: rows by their names."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 from uuid import UUID
@@ -72,6 +73,13 @@ class Reaped(NamedTuple):
     claimed_at: datetime | None
     key: str | None
     error: bytes | None
+
+
+class Loops(NamedTuple):
+    """How long ago each loop of a worker succeeded, in seconds, and which of them are late; None if nobody knows."""
+
+    ages: Mapping[str, float] | None = None
+    late: list[str] | None = None
 
 
 class Recorded(NamedTuple):

@@ -1149,6 +1149,8 @@ CREATE TABLE holdfast.worker (
     schedules text[] DEFAULT '{}'::text[] NOT NULL,
     idle boolean DEFAULT false NOT NULL,
     stuck integer DEFAULT 0 NOT NULL,
+    loops jsonb DEFAULT '{}'::jsonb NOT NULL,
+    late text[] DEFAULT '{}'::text[] NOT NULL,
     started_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
     seen_at timestamp with time zone DEFAULT holdfast.now() NOT NULL,
     stop_requested_at timestamp with time zone,
@@ -1186,6 +1188,10 @@ COMMENT ON COLUMN holdfast.worker.schedules IS 'The schedules that its code decl
 COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
 
 COMMENT ON COLUMN holdfast.worker.stuck IS 'Slots held by threads that went on after their timeout or cancellation.';
+
+COMMENT ON COLUMN holdfast.worker.loops IS 'How long before its last report each of its loops had succeeded, in seconds: {"claim": 0.4}.';
+
+COMMENT ON COLUMN holdfast.worker.late IS 'The loops that had not succeeded for too long by then; empty if all is well.';
 
 COMMENT ON COLUMN holdfast.worker.started_at IS 'When it started.';
 

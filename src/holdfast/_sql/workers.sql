@@ -9,7 +9,8 @@ ON CONFLICT (id) DO UPDATE SET seen_at = holdfast.now()
 
 -- seen --
 -- A worker is alive; answers whether it was asked to stop.
-UPDATE holdfast.worker SET seen_at = holdfast.now(), stuck = :stuck::integer, stopped_at = NULL
+UPDATE holdfast.worker SET seen_at = holdfast.now(), stuck = :stuck::integer, stopped_at = NULL,
+    loops = coalesce(:loops::jsonb, loops), late = coalesce(:late::text[], late)
 WHERE id = :worker::uuid RETURNING stop_requested_at IS NOT NULL
 
 -- idle --

@@ -50,6 +50,7 @@ def main(descriptor: int) -> int:
 
 def _work(parent: Parent, order: Order) -> int:
     from holdfast._engine.settings import WorkerSettings
+    from holdfast._model.address import beside, parse_address
     from holdfast.cli.load import load_app
     from holdfast.cli.logs import configure, revive
     from holdfast.cli.work import run_worker, tell_start
@@ -59,6 +60,9 @@ def _work(parent: Parent, order: Order) -> int:
     settings = order["settings"]
     if settings.get("name") and number is not None:
         settings["name"] += f"-{number}"
+    if settings.get("http") is not None and number is not None:
+        host, port = beside(parse_address(settings["http"]), number - 1)
+        settings["http"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     chosen = WorkerSettings.of(**settings)
     parent.grace = chosen.grace
     app = load_app(order["app"], url=order["url"], schema=order["schema"])

@@ -243,11 +243,14 @@ def workers(setup: Setup, /, everyone: bool, limit: int) -> None:
 
 def _worker_row(worker: "WorkerInfo") -> list[Cell]:
     colours = {"running": "green", "stopped": "", "lost": "red"}
+    condition: Cell = (worker.condition, colours.get(worker.condition, _ATTENTION))
+    if worker.late and worker.live:
+        condition = (line(f"{worker.condition}, late: {', '.join(worker.late)}"), "red")
     return [
         str(worker.id),
         line(worker.name, 60),
         line(f"{worker.host}:{worker.pid}", 60),
-        (worker.condition, colours.get(worker.condition, _ATTENTION)),
+        condition,
         line(_serves(worker), 60),
         f"{worker.running:,}/{worker.slots:,}" + (f" ({worker.stuck} stuck)" if worker.stuck else ""),
         relative(worker.seen_at),

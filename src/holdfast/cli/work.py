@@ -42,6 +42,7 @@ SILENT = 60.0
 @setting_option("processes", metavar="NUMBER")
 @setting_option("max_tasks", metavar="NUMBER")
 @setting_option("max_memory", metavar="SIZE")
+@setting_option("http", metavar="ADDRESS")
 @click.option("--name", default="", help="A label for people.  [default: host:pid]")
 @click.option("--drain", is_flag=True, help="Stop when nothing is due any more.")
 @setting_option("log_level", metavar="LEVEL", help="What it writes: debug, info, warning or error.")
@@ -75,13 +76,17 @@ def worker(
     and --max-memory replace a process that has done much or uses much; its steps end first. A signal to the parent
     stops them all; the exit code is the worst of theirs.
 
-    It never starts a server: `holdfast dev` does, for development.
+    --http serves /healthz, /readyz and /metrics at an address, for load balancers and Prometheus; with --processes each
+    process has a port of its own, the given one and those that follow.
+
+    It never starts a database server: `holdfast dev` does, for development.
 
     \b
     Example:
       holdfast worker shop.app --processes 4 --max-memory 500MB
       holdfast worker shop.app -q mail:5,default -c 20
       holdfast worker shop.app --only video.Encode --only thumbnails
+      holdfast worker shop.app --http 127.0.0.1:8421
       holdfast worker hello.py --drain
     """
     from holdfast._engine.settings import WorkerSettings

@@ -28,7 +28,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _READING = ("GET", "HEAD")
-_OPEN = ("/static/", "/login", "/logout", "/healthz")
+_OPEN = ("/static/", "/login", "/logout", "/healthz", "/readyz")
 """What needs no user: nothing of it tells anything about tasks."""
 
 

@@ -1,5 +1,6 @@
 """The site: its pages, actions and JSON as routes of an ASGI application."""
 
+import asyncio
 import hashlib
 import json
 import re
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from holdfast import insights
 from holdfast._model.drawing import STYLE
 from holdfast.app import App, package_version
 from holdfast.web import pages
@@ -83,6 +85,8 @@ class Site:
             Route("/login", self._login, methods=["POST"]),
             Route("/logout", self._logout, methods=["POST"]),
             Route("/healthz", self._alive),
+            Route("/readyz", self._ready),
+            Route("/metrics", self._told(self._metrics)),
             Route("/api/openapi.json", self._openapi),
         ]
         for place in self.places:
@@ -181,6 +185,27 @@ class Site:
 
     async def _alive(self, request: Request) -> Response:
         return JSONResponse({"alive": True})
+
+    async def _ready(self, request: Request) -> Response:
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()), self.app._pool.looking(PATIENCE) as run:
+                await run(self.app._queries.schema_version())
+        except Exception:
+            # Anybody may ask, so no more is told than that.
+            return JSONResponse({"ready": False, "reasons": ["the database does not answer"]}, status_code=503)
+        return JSONResponse({"ready": True, "reasons": []})
+
+    async def _metrics(self, request: Request) -> Response:
+        """What is known of the whole database, for Prometheus."""
+        try:
+            from holdfast._engine.meters import CONTENT_TYPE, database_text
+        except ImportError:
+            raise Problem(501, "No metrics", "They need prometheus-client: pip install 'holdfast[metrics]'.") from None
+        queries = self.app._queries
+        async with self.app._pool.looking(PATIENCE) as run:
+            found, now = await run(insights.queues(queries)), await run(queries.clock())
+            text = database_text(found, await run(insights.gauges(queries)), now)
+        return Response(text, headers={"content-type": CONTENT_TYPE})
 
     async def _openapi(self, request: Request) -> Response:
         return _json(document(self.places, root=root_of(request), version=package_version()))

@@ -262,6 +262,8 @@ CREATE TABLE holdfast.worker (
     schedules         text[] NOT NULL DEFAULT '{}',
     idle              boolean NOT NULL DEFAULT false,
     stuck             integer NOT NULL DEFAULT 0,
+    loops             jsonb NOT NULL DEFAULT '{}',
+    late              text[] NOT NULL DEFAULT '{}',
     started_at        timestamptz NOT NULL DEFAULT holdfast.now(),
     seen_at           timestamptz NOT NULL DEFAULT holdfast.now(),
     stop_requested_at timestamptz,
@@ -284,6 +286,8 @@ COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.'
 COMMENT ON COLUMN holdfast.worker.schedules IS 'The schedules that its code declares; it plans these, and those that no code declares.';
 COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
 COMMENT ON COLUMN holdfast.worker.stuck IS 'Slots held by threads that went on after their timeout or cancellation.';
+COMMENT ON COLUMN holdfast.worker.loops IS 'How long before its last report each of its loops had succeeded, in seconds: {"claim": 0.4}.';
+COMMENT ON COLUMN holdfast.worker.late IS 'The loops that had not succeeded for too long by then; empty if all is well.';
 COMMENT ON COLUMN holdfast.worker.started_at IS 'When it started.';
 COMMENT ON COLUMN holdfast.worker.seen_at IS 'When it last reported; written with each beat.';
 COMMENT ON COLUMN holdfast.worker.stop_requested_at IS 'When holdfast.stop_workers() asked it to stop.';

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from holdfast._sql.queries.base import Base, maybe_value, nothing, text, value
 from holdfast._sql.query import Query
+from holdfast._sql.records import Loops
 
 
 class WorkerQueries(Base):
@@ -45,8 +46,9 @@ class WorkerQueries(Base):
             schedules=list(schedules),
         )
 
-    def seen(self, worker: UUID, stuck: int) -> Query[bool | None]:
-        return self._query("seen", maybe_value, worker=worker, stuck=stuck)
+    def seen(self, worker: UUID, stuck: int, loops: Loops = Loops()) -> Query[bool | None]:  # noqa: B008 - a tuple
+        ages = None if loops.ages is None else json.dumps(dict(loops.ages))
+        return self._query("seen", maybe_value, worker=worker, stuck=stuck, loops=ages, late=loops.late)
 
     def idle(self, worker: UUID, idle: bool) -> Query[None]:
         return self._query("idle", nothing, worker=worker, idle=idle)
