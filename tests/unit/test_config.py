@@ -168,6 +168,7 @@ EXAMPLES: dict[str, tuple[Any, str, str, list[Any]]] = {
     "retention": ("2d", "86400", '"1w"', [172_800.0, 86_400.0, 604_800.0]),
     "processes": (1, "2", "3", [1, 2, 3]),
     "max_tasks": (1, "2", "3", [1, 2, 3]),
+    "http": ("127.0.0.1:1", "127.0.0.1:2", '"3"', ["127.0.0.1:1", "127.0.0.1:2", "3"]),
     "max_memory": ("1GB", "500mb", "2000000", [2**30, 500 * 2**20, 2_000_000]),
     "log_level": ("debug", "ERROR", '"warning"', ["debug", "error", "warning"]),
     "log_format": ("json", "pretty", '"json"', ["json", "pretty", "json"]),

@@ -8,20 +8,20 @@ SELECT EXISTS (SELECT FROM holdfast.figure_place p
 
 -- lock_figures --
 -- How far figures have come; nothing if another worker is at it. Whether all transactions that were open when it was last noted
--- have ended. After a day they are waited for no longer, nor after a restore into another server, where ids begin anew.
+-- have ended: a prepared one, of which there should be none, has lost the id it was noted by. After a day nobody is waited for.
 UPDATE holdfast.figure_place p SET looked_at = holdfast.now()
 WHERE p.one = (SELECT l.one FROM holdfast.figure_place l FOR UPDATE SKIP LOCKED)
 RETURNING p.settled, p.until, p.seen_at, holdfast.now(),
-          p.seen_at < holdfast.now() - interval '1 day' OR p.seen_xid > pg_snapshot_xmax(pg_current_snapshot())
-          OR (p.seen_xid <= pg_snapshot_xmin(pg_current_snapshot())
-              AND NOT EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.locktype = 'virtualxid' AND l.virtualxid = ANY (p.seen_open)))
+          p.seen_at < holdfast.now() - interval '1 day'
+          OR (NOT EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.locktype = 'virtualxid' AND l.virtualxid = ANY (p.seen_open))
+              AND NOT EXISTS (SELECT FROM pg_catalog.pg_prepared_xacts x WHERE x.database = current_database()))
 
 -- note_open --
--- Notes which transactions are open now: an attempt that ended before is in the log once all of them have ended. Prepared ones
--- have no virtual id any more, but their id.
-UPDATE holdfast.figure_place SET seen_at = holdfast.now(), seen_xid = pg_snapshot_xmax(pg_current_snapshot()),
+-- Notes which transactions are open now in this database: an attempt that ended before is in the log once all of them have ended.
+-- Those of nobody, who only cleans up, write nothing into the log.
+UPDATE holdfast.figure_place SET seen_at = holdfast.now(),
     seen_open = ARRAY(SELECT l.virtualxid FROM pg_catalog.pg_locks l
-                      JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.datname = current_database()
+                      JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.datname = current_database() AND a.usesysid IS NOT NULL
                       WHERE l.locktype = 'virtualxid' AND l.granted AND l.pid <> pg_backend_pid() AND l.virtualtransaction = l.virtualxid)
 
 -- oldest_day --

@@ -2098,7 +2098,6 @@ CREATE TABLE holdfast.figure_place (
     settled timestamp with time zone NOT NULL,
     until timestamp with time zone NOT NULL,
     seen_at timestamp with time zone NOT NULL,
-    seen_xid xid8 DEFAULT '0'::xid8 NOT NULL,
     seen_open text[] DEFAULT '{}'::text[] NOT NULL,
     looked_at timestamp with time zone NOT NULL,
     CONSTRAINT figure_place_one CHECK (one)
@@ -2113,8 +2112,6 @@ COMMENT ON COLUMN holdfast.figure_place.settled IS 'Minutes before this one are 
 COMMENT ON COLUMN holdfast.figure_place.until IS 'Minutes before this one are counted; those from settled on once more, when nobody can add to them.';
 
 COMMENT ON COLUMN holdfast.figure_place.seen_at IS 'When it was noted which transactions were open. Once they have ended, the minutes before are complete.';
-
-COMMENT ON COLUMN holdfast.figure_place.seen_xid IS 'The transactions that were open then have smaller ids, if they have any.';
 
 COMMENT ON COLUMN holdfast.figure_place.seen_open IS 'The virtual ids of those transactions.';
 

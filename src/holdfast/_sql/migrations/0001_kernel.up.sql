@@ -503,7 +503,6 @@ CREATE TABLE holdfast.figure_place (
     settled   timestamptz NOT NULL,
     until     timestamptz NOT NULL,
     seen_at   timestamptz NOT NULL,
-    seen_xid  xid8 NOT NULL DEFAULT '0',
     seen_open text[] NOT NULL DEFAULT '{}',
     looked_at timestamptz NOT NULL,
     CONSTRAINT figure_place_one CHECK (one)
@@ -513,7 +512,6 @@ COMMENT ON COLUMN holdfast.figure_place.one IS 'Always true: there is one row.';
 COMMENT ON COLUMN holdfast.figure_place.settled IS 'Minutes before this one are counted for good; so are the hours before.';
 COMMENT ON COLUMN holdfast.figure_place.until IS 'Minutes before this one are counted; those from settled on once more, when nobody can add to them.';
 COMMENT ON COLUMN holdfast.figure_place.seen_at IS 'When it was noted which transactions were open. Once they have ended, the minutes before are complete.';
-COMMENT ON COLUMN holdfast.figure_place.seen_xid IS 'The transactions that were open then have smaller ids, if they have any.';
 COMMENT ON COLUMN holdfast.figure_place.seen_open IS 'The virtual ids of those transactions.';
 COMMENT ON COLUMN holdfast.figure_place.looked_at IS 'When a worker last did something about figures.';
 
