@@ -129,8 +129,10 @@ def _size(value: object) -> Size:
 
 
 def _address(value: object) -> str:
-    parse_address(_text(value))
-    return str(value)
+    # A port alone is a number in TOML.
+    text = str(value) if type(value) is int else _text(value)
+    parse_address(text)
+    return text
 
 
 def _length(value: Any) -> float:
