@@ -8,6 +8,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool
 
@@ -200,31 +201,37 @@ def test_M17_an_app_on_one_loop_after_the_other(holdfast: Harness) -> None:
     assert values(holdfast) == [1] * 15
 
 
+@pytest.mark.parametrize("place", ["opening", "configuring", "adding"])
 async def test_M17_a_loop_can_end_while_a_connection_is_set_up(
-    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str
 ) -> None:
     begun = asyncio.Event()
 
-    async def endless(connection: psycopg.AsyncConnection[Any], _: Any) -> None:
+    async def endless(*_: object, **__: object) -> None:
         begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await connection.close()
+        await asyncio.Event().wait()
 
-    monkeypatch.setattr(pool, "learn", endless)
-    before = asyncio.all_tasks()
-    caller = asyncio.create_task(App(holdfast.url, include=[tasks]).enqueue(store.bind(value=1)))
-    await begun.wait()
+    app = App(holdfast.url, include=[tasks])
+    ref = await app.enqueue(store.bind(value=1))
+    if place == "opening":
+        monkeypatch.setattr(AsyncConnection, "connect", endless)
+    elif place == "configuring":
+        monkeypatch.setattr(pool, "learn", endless)
+    else:
+        monkeypatch.setattr(AsyncConnectionPool, "_add_to_pool", endless)
     # As `asyncio.run` does at its end: everything is cancelled once, and waited for.
-    left = asyncio.all_tasks() - before
-    assert caller in left
-    for each in left:
+    async with asyncio.timeout(60):
+        callers = [asyncio.create_task(app.info(ref.id)) for _ in range(20)]
+        await begun.wait()
+    workers = [each for each in asyncio.all_tasks() if each.get_name().startswith("pool-")]
+    assert len(workers) >= 4
+    for each in (*callers, *workers):
         each.cancel()
-    _, pending = await asyncio.wait(left, timeout=10)
+    _, pending = await asyncio.wait([*callers, *workers], timeout=10)
     for each in pending:
         each.cancel()
     assert not pending
+    assert caplog.text == ""
 
 
 async def test_M17_who_goes_away_does_not_wait_for_a_server_that_is_silent(

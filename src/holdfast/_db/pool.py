@@ -14,10 +14,10 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast._db.cancellable import CancellableConnection, cancellable
 from holdfast._db.coalesce import Alone, Coalescer
 from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, run
 from holdfast._db.durability import learn, to_say
+from holdfast._db.ending_pool import EndingPool
 from holdfast._db.pooler import meet
 from holdfast._db.trouble import explained, explaining, tell_no_hint
 from holdfast._sql.plans import Plan, drive
@@ -157,9 +157,8 @@ class Pool:
             if self._pool is None and not self._closed:
                 # The pool would try in the background and tell nobody why: the first connection is made here.
                 await (await connect(self._url)).close()
-                pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+                pool = EndingPool(
                     conninfo(self._url, "holdfast"),
-                    connection_class=CancellableConnection,
                     min_size=1,
                     max_size=SIZE + 1,  # one is kept for enqueues
                     open=False,
@@ -178,11 +177,10 @@ class Pool:
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         self._connections.add(connection)
         _adapt(connection)
-        with cancellable():
-            # Whatever the role's default is: what follows a plan must see what was committed meanwhile.
-            await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-            await meet(connection)
-            await learn(connection, self._queries)
+        # Whatever the role's default is: what follows a plan must see what was committed meanwhile.
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        await meet(connection)
+        await learn(connection, self._queries)
 
 
 @asynccontextmanager

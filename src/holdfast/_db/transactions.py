@@ -14,8 +14,8 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, IsolationL
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from holdfast._db.cancellable import CancellableConnection, cancellable
 from holdfast._db.connection import conninfo, run, run_sync
+from holdfast._db.ending_pool import EndingPool
 from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._sql.query import Query
 
@@ -57,9 +57,8 @@ class Transactions:
     async def for_loop(self) -> "StepTransaction":
         """A transaction for an `async def` step."""
         if self._pool is None:
-            self._pool = AsyncConnectionPool(
+            self._pool = EndingPool(
                 self._conninfo,
-                connection_class=CancellableConnection,
                 min_size=0,
                 max_size=self._slots,
                 open=False,
@@ -92,16 +91,14 @@ class Transactions:
             await asyncio.to_thread(self._sync_pool.close, timeout=1)
 
     async def _prepare(self, connection: AsyncConnection[Any]) -> None:
-        with cancellable():
-            await connection.set_isolation_level(_LEVEL)
-            self.pooled = await meet(connection)
+        await connection.set_isolation_level(_LEVEL)
+        self.pooled = await meet(connection)
 
     async def _clean(self, connection: AsyncConnection[Any]) -> None:
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
         connection.prepare_threshold = None if self.pooled else PREPARE_AFTER
         if not self.pooled:
-            with cancellable():
-                await connection.execute(_FORGET)
+            await connection.execute(_FORGET)
 
     def _prepare_sync(self, connection: Connection[Any]) -> None:
         connection.set_isolation_level(_LEVEL)
