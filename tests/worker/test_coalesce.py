@@ -206,10 +206,15 @@ async def test_M17_a_loop_can_end_while_a_connection_is_set_up(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str
 ) -> None:
     begun = asyncio.Event()
+    add = AsyncConnectionPool._add_to_pool
 
     async def endless(*_: object, **__: object) -> None:
         begun.set()
         await asyncio.Event().wait()
+
+    async def adding(to: AsyncConnectionPool[Any], connection: AsyncConnection[Any]) -> None:
+        task = asyncio.current_task()
+        await (endless() if task and task.get_name().startswith("pool-") else add(to, connection))
 
     app = App(holdfast.url, include=[tasks])
     ref = await app.enqueue(store.bind(value=1))
@@ -218,7 +223,7 @@ async def test_M17_a_loop_can_end_while_a_connection_is_set_up(
     elif place == "configuring":
         monkeypatch.setattr(pool, "learn", endless)
     else:
-        monkeypatch.setattr(AsyncConnectionPool, "_add_to_pool", endless)
+        monkeypatch.setattr(AsyncConnectionPool, "_add_to_pool", adding)
     # As `asyncio.run` does at its end: everything is cancelled once, and waited for.
     async with asyncio.timeout(60):
         callers = [asyncio.create_task(app.info(ref.id)) for _ in range(20)]
