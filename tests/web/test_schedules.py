@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.schedules import ScheduleInfo
+from holdfast.web.amounts import size
 from holdfast.web.plans import next_change, next_plans
-from holdfast.web.rendering import size
 
 from .conftest import Browser, rows
 from .test_operate import changes

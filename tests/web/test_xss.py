@@ -22,7 +22,7 @@ ALL = " ".join(EVIL)
 ALLOWED = """
     a b body button circle code dd del details div dl dt figure form g h1 h2 head header html img input ins label li
     link main meta nav ol option p path pre progress rect script section select small span summary svg table tbody td
-    text textarea th thead time title tr ul
+    text textarea th thead time title tr ul figcaption polyline
 """
 
 
@@ -66,8 +66,8 @@ def plant(url: str) -> list[str]:
             (ids[0], ALL, json.dumps({"args": {ALL: ALL}, ALL: ALL})),
         )
         [worker] = connection.execute(
-            b"""insert into holdfast.worker (id, name, host, pid, version, queues, steps, slots, stuck)
-                values (holdfast.new_id(), $1, $1, 1, $1, array['default'], array[$1], 1, 3) returning id""",
+            b"""insert into holdfast.worker (id, name, host, pid, version, queues, steps, slots, stuck, late)
+                values (holdfast.new_id(), $1, $1, 1, $1, array['default'], array[$1], 1, 3, array[$1]) returning id""",
             (ALL,),
         ).fetchone() or [None]
         connection.execute(
@@ -141,11 +141,12 @@ async def test_X5_no_address_becomes_html(browser: Browser, holdfast_url: str) -
         await try_addresses(browser, evil)
 
 
-ASKED = "q verb below limit id all above after before number since until other"
+ASKED = "span q verb below limit id all above after before number since until other"
 
 
 async def try_addresses(browser: Browser, evil: str) -> None:
-    for path in ("/tasks", "/parked", "/bulk/new", "/workers", "/schedules", "/schedules/s", "/schedules/s/backfill"):
+    schedules = ("/schedules", "/schedules/s", "/schedules/s/backfill")
+    for path in ("/", "/tasks", "/parked", "/bulk/new", "/workers", *schedules):
         for name in ASKED.split():
             answer = await browser.client.get(path, params={name: evil})
             assert Page(answer.text).wrong == [], (path, name)

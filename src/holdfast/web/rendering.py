@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast._model.overview import COUNTED
-from holdfast.web import pictures
+from holdfast.web import charts, pictures
+from holdfast.web.amounts import amount, lasted, number, size
 from holdfast.web.tones import tone
 
 LONGEST = 20_000
@@ -36,7 +36,7 @@ def environment() -> Environment:
         said=said,
         size=size,
     )
-    made.filters.update(way_picture=pictures.way, kind_picture=pictures.kind, bar=pictures.bar)
+    made.filters.update(way_picture=pictures.way, kind_picture=pictures.kind, bar=pictures.bar, charts=charts.charts)
     return made
 
 
@@ -72,40 +72,6 @@ def when(at: datetime | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(
         escape(told.isoformat()), escape(f"{told:%Y-%m-%d %H:%M:%S} UTC")
     )
-
-
-def lasted(span: timedelta | float | None) -> str:
-    """How long something took."""
-    if span is None:
-        return ""
-    seconds = max(0.0, span.total_seconds() if isinstance(span, timedelta) else span)
-    if seconds < 60:
-        return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds)} s"
-
-
-def amount(count: int, limit: int = COUNTED) -> str:
-    """A bounded count: one more than the limit means more than that."""
-    return f"{count:,}" if count <= limit else f"{limit:,}+"
-
-
-def number(count: float) -> str:
-    return f"{count:,.0f}" if count >= 100 or count == int(count) else f"{count:,.1f}"
-
-
-def size(count: int) -> str:
-    """Bytes, in the unit that fits."""
-    if count < 1024:
-        return f"{count} B"
-    amount = float(count)
-    for unit in ("kB", "MB", "GB", "TB"):
-        amount /= 1024
-        if amount < 1000 or unit == "TB":
-            break
-    return f"{amount:,.1f} {unit}" if amount < 10 else f"{amount:,.0f} {unit}"
 
 
 def said(error: Any, limit: int = 300) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from holdfast import insights
 from holdfast._model.filter import EVERYTHING, Filter
 from holdfast._model.overview import KindInfo, Standing
+from holdfast.web.activity import Activity, Span, activity
 from holdfast.web.asking import Act, Look
 from holdfast.web.pages.parked import Group
 from holdfast.web.pages.queues import Paused
@@ -62,6 +63,7 @@ class KindPage:
     steps: list[StepOfKind]
     tasks: dict[str, int]
     count_is_exact: bool
+    activity: Activity
     parked: list[Group]
 
 
@@ -86,8 +88,8 @@ async def kinds(look: Look) -> KindList:
 
 
 @page("/kinds/{name}", "Kind", "kind.html")
-async def kind(look: Look, *, name: str) -> KindPage:
-    """One kind: the graph of its steps, with how many tasks stand at each, and what is parked."""
+async def kind(look: Look, *, name: str, span: Span = "1h") -> KindPage:
+    """One kind: the graph of its steps, with how many tasks stand at each, what happened lately, and what is parked."""
     declared, standing, is_exact = await _one(look, name)
     graph = _graph(declared)
     known = list(graph)
@@ -102,6 +104,7 @@ async def kind(look: Look, *, name: str) -> KindPage:
         [_step(step, chosen, declared, standing, is_declared=step in graph) for step in [*known, *strange]],
         tally(standing),
         is_exact,
+        await activity(look, span, kind=name),
         [Group(each, str(insights.group_filter(chosen, each))) for each in parked],
     )
 

@@ -2,16 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal, TypeAlias
 
 from holdfast import insights
-from holdfast._model.overview import COUNTED, ParkedGroup, QueueInfo
+from holdfast._model.overview import COUNTED, KindInfo, ParkedGroup, QueueInfo
 from holdfast.insights import WorkerInfo
+from holdfast.web.activity import Activity, Span, activity
+from holdfast.web.amounts import amount
 from holdfast.web.asking import Look
 from holdfast.web.places import page
-from holdfast.web.rendering import amount
 
 Tone: TypeAlias = Literal["bad", "warning"]
+
+SOME, MANY = 10, 100
+"""So many tasks that were parked within an hour are worth a warning; more than so many are worse."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +47,32 @@ class Overview:
 
     banners: list[Banner]
     totals: Totals
+    activity: Activity
     queues: list[QueueInfo]
     workers: list[WorkerInfo]
     parked: list[ParkedGroup]
 
 
 @page("/", "Overview", "overview.html", menu=True)
-async def overview(look: Look) -> Overview:
-    """How everything stands: queues, workers, what is parked, and what needs a person."""
+async def overview(look: Look, *, span: Span = "1h") -> Overview:
+    """How everything stands: queues, workers, what is parked, what needs a person, and what happened lately."""
     queues = await look(insights.queues(look.queries))
     workers = await look(insights.workers(look.queries, limit=200))
+    kinds = await look(insights.kinds(look.queries))
+    lately = await look(insights.recent_failures(look.queries, limit=MANY + 1))
     live = [each for each in workers if each.live]
     parked = await look(insights.parked_groups(look.queries, limit=5)) if any(q.parked for q in queues) else []
     lost = [each for each in workers if each.condition == "lost"]
-    return Overview(list(banners(queues, [*live, *lost])), totals(queues, live), queues, [*live, *lost], parked)
+    shown = await activity(look, span)
+    hour_ago = shown.until - timedelta(hours=1)
+    told = [
+        *banners(queues, [*live, *lost]),
+        *growth(sum(each.at > hour_ago for each in lately)),
+        *(paused_kind(each) for each in kinds if each.paused_at is not None),
+    ]
+    return Overview(
+        sorted(told, key=lambda each: each.tone), totals(queues, live), shown, queues, [*live, *lost], parked
+    )
 
 
 def totals(queues: Sequence[QueueInfo], workers: Sequence[WorkerInfo]) -> Totals:
@@ -102,3 +119,21 @@ def banners(queues: Sequence[QueueInfo], workers: Sequence[WorkerInfo]) -> Itera
             yield Banner(
                 "warning", f"Worker {worker.name} has {worker.stuck} stuck threads.", "/tasks", f"worker:{worker.id}"
             )
+        if worker.late and worker.live:
+            loops = ", ".join(worker.late)
+            yield Banner(
+                "warning", f"Worker {worker.name} is behind: {loops} has not succeeded for too long.", "/workers"
+            )
+
+
+def growth(parked: int) -> Iterator[Banner]:
+    """A word about many tasks that were parked in the last hour."""
+    if parked >= SOME:
+        told = f"More than {MANY}" if parked > MANY else f"{parked}"
+        tone: Tone = "bad" if parked > MANY else "warning"
+        yield Banner(tone, f"{told} tasks were parked in the last hour.", "/parked", "since:1h")
+
+
+def paused_kind(kind: KindInfo) -> Banner:
+    by = f" by {kind.paused_by}" if kind.paused_by else ""
+    return Banner("warning", f"Kind {kind.name} is paused{by}.", f"/kinds/{kind.name}")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from holdfast import insights
 from holdfast._model.overview import QueueInfo
 from holdfast.insights import WorkerInfo
+from holdfast.web.amounts import amount
 from holdfast.web.asking import Act, Look
 from holdfast.web.pages.overview import Banner, banners
 from holdfast.web.places import action, page
 from holdfast.web.problems import Problem
 from holdfast.web.questions import Question
-from holdfast.web.rendering import amount
 
 
 @dataclass(frozen=True)

@@ -84,19 +84,36 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
+  // As rendering.lasted tells it.
+  function lasted(seconds) {
+    if (seconds >= 120) return length(seconds);
+    return seconds && seconds < 1 ? `${(seconds * 1000).toLocaleString(undefined, { maximumSignificantDigits: 3 })} ms` : `${seconds.toLocaleString(undefined, { maximumFractionDigits: 1 })} s`;
+  }
+
+  const MEASURES = {
+    seconds: lasted,
+    percent: (v) => `${v.toLocaleString(undefined, { maximumFractionDigits: 1 })} %`,
+    per_minute: (v) => v.toLocaleString(undefined, { maximumFractionDigits: 1 }),
+  };
+
   function draw(box) {
     const told = JSON.parse(box.dataset.chart);
     const old = charts.get(box);
     if (old) { old.setData(told.data); return; }
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-    const value = (u, v) => v == null ? "–" : v.toLocaleString(undefined, { maximumFractionDigits: 2 }) + (told.unit || "");
+    const say = MEASURES[told.measure];
+    const days = told.data[0].at(-1) - told.data[0][0] > 2 * 86400;
+    const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+    const date = (at) => new Date(at * 1000).toLocaleDateString([], { month: "short", day: "numeric" });
+    const value = (u, v) => v == null ? "–" : say(v);
+    box.replaceChildren();  // the picture for pages without a script
     const made = new uPlot({
       width: Math.max(200, box.clientWidth), height: 150, padding: [10, 4, 0, 0],
       cursor: { points: { size: 6 }, drag: { setScale: false } },
       legend: { live: true },
-      scales: { y: { range: (u, low, high) => [0, Math.max(high || 0, told.least || 1) * 1.1] } },
-      axes: [{ ...axis, space: 70 }, { ...axis, size: 46, values: (u, all) => all.map((v) => v.toLocaleString() + (told.unit || "")) }],
-      series: [{ value: (u, v) => v == null ? "" : new Date(v * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) },
+      scales: { x: { range: (u) => [u.data[0][0], Math.max(u.data[0].at(-1), u.data[0][0] + 60)] }, y: { range: (u, low, high) => [0, Math.max(high || 0, told.least) * 1.1] } },
+      axes: [{ ...axis, space: 70, size: 26, values: (u, all) => all.map(days ? date : clock) }, { ...axis, size: 58, values: (u, all) => all.map(say) }],
+      series: [{ label: "At", value: (u, v) => v == null ? "–" : days ? `${date(v)}, ${clock(v)}` : clock(v) },
         ...told.series.map((each) => ({ label: each.label, stroke: colour(each.colour), width: 1.5, value,
           fill: each.fill ? colour(each.colour) + "22" : undefined, points: { show: false } }))],
     }, told.data, box);
