@@ -19,7 +19,7 @@ from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
 from holdfast.errors import HoldfastError, ScheduleError
-from holdfast.insights import _json, options_bag
+from holdfast.insights import json_in, options_bag
 
 T = TypeVar("T")
 
@@ -222,7 +222,7 @@ def _verb(queries: Queries, verb: str, name: str, by_whom: Mapping[str, str | No
 
 
 def _infos(rows: Sequence[Row]) -> list[ScheduleInfo]:
-    return [ScheduleInfo(row[0], _json(row[1].encode()), *row[2:]) for row in rows]
+    return [ScheduleInfo(row[0], json_in(row[1].encode()), *row[2:]) for row in rows]
 
 
 def _recent(rows: Sequence[Row]) -> dict[str, list[Recent]]:
@@ -240,7 +240,7 @@ def _with_json(row: Row, *places: int) -> list[Any]:
     """A row with what is JSON in it as Python has it."""
     made = list(row)
     for place in places:
-        made[place] = None if row[place] is None else _json(row[place].encode())
+        made[place] = None if row[place] is None else json_in(row[place].encode())
     return made
 
 
