@@ -3,28 +3,30 @@
     python benchmarks/plant.py --url URL [--archived 5000000] [--live 1000000] [--days 7] [--schema holdfast]
     python benchmarks/plant.py --measure [--archived … --live …]
 
-The schema must be migrated, and is not emptied before. Archived tasks are spread over the last days, and there are a
-tenth as many attempts that were not the last ones. Live tasks are mostly scheduled or due, some running, some parked.
-Figures are counted as workers do it. `--measure` starts a server of its own, plants there, and tells how long reading
-takes.
+The schema must be migrated, and is not emptied before. Archived tasks are spread over the last days, and for each there
+is an attempt that was not its last one. Live tasks are mostly scheduled or due, some running, many parked. Nine of ten
+are in one queue. There are 200 workers and 500 schedules. Figures are counted as workers do it. `--measure` starts a
+server of its own, plants there, and tells how long reading takes.
 """
 
 import argparse
 import asyncio
+import json
 import shutil
 import statistics
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 from psycopg import Connection
 
-from holdfast import embedded, insights
+from holdfast import Cron, embedded, insights
 from holdfast._db.connection import connect_sync, run_sync
 from holdfast._db.migrate import migrate
+from holdfast._model.schedule import Definition
 from holdfast._sql import figures
 from holdfast._sql.plans import drive_sync
 from holdfast._sql.queries import queries
@@ -32,23 +34,29 @@ from holdfast._sql.query import Query, bodies_of, for_schema
 
 PART = 250_000
 """Rows of one statement."""
+WORKERS, SCHEDULES = 200, 500
 
 
 def plant(url: str, *, archived: int, live: int, days: float, schema: str = "holdfast") -> None:
     """Fills a migrated schema."""
     span = timedelta(days=days)
+    start = datetime.now(UTC) - span
+    hourly = Definition(Cron("0 * * * *", tz="UTC"), "kind_0.main", {}, {}).to_json()
     bodies = bodies_of(Path(__file__).with_suffix(".sql").read_text("utf-8"))
     text = {name: for_schema(body, schema).encode() for name, body in bodies.items()}
     with connect_sync(url) as connection:
         connection.execute(b"SET synchronous_commit = off")
         connection.execute(text["partitions"], [int(days)])
         for name, rows, values in (
-            ("archived", archived, [span, archived]),
-            ("logged", archived, [span, archived]),
-            ("live", live, []),
+            ("archived", archived, [start, span, archived]),
+            ("logged", archived, [start, span, archived]),
+            ("live", live, [live]),
         ):
             for first in range(0, rows, PART):
                 connection.execute(text[name], [first, min(rows, first + PART) - 1, *values])
+        connection.execute(text["kinds"])
+        connection.execute(text["workers"], [WORKERS])
+        connection.execute(text["schedules"], [SCHEDULES, json.dumps(hourly)])
         connection.execute(b"VACUUM ANALYZE")
         connection.execute(text["counted_since"], [span + timedelta(hours=2)])
         _count(connection, schema)
