@@ -258,6 +258,25 @@ def test_counting_goes_on_after_a_long_time_without_workers_in_pieces(counting: 
     assert counted(counting) == 1 and place(counting)[0] == NOW + timedelta(hours=5)
 
 
+def test_days_without_anything_are_passed_over_at_once(counting: Db) -> None:
+    ended(counting, NOW, NOW + 2 * MINUTE)
+    counting.clock.set(NOW + 13 * MINUTE)
+    roll_all(counting)
+    years_later = NOW + timedelta(days=1500)
+    counting.clock.set(years_later)
+    counting.run(counting.queries.ensure_partitions())
+    ended(counting, years_later)
+    counting.clock.set(years_later + 2 * MINUTE)
+    pieces = 0
+    for _ in range(2):
+        while roll(counting).more:
+            pieces += 1
+            assert pieces < 500
+    assert place(counting)[0] == years_later + MINUTE
+    assert counting.one(f"SELECT sum({ALL})::int FROM holdfast.figure_hour") == 2, "the hour that was left is whole"
+    assert counted(counting) == 3
+
+
 def test_transactions_of_other_databases_are_not_waited_for(counting: Db) -> None:
     with connect_sync(with_database(counting.url, "postgres")) as elsewhere:
         elsewhere.execute(b"BEGIN")

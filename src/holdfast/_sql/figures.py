@@ -62,8 +62,9 @@ def roll_up(queries: Queries) -> Plan[Rolled]:
         place = yield from _turned_back(queries, place)
     start = place.settled if place.ended else place.until
     if place.now - start > timedelta(days=1):
-        oldest = (yield queries.read("oldest_day"))[0][0]
-        start = max(start, oldest or start)
+        # Days of which there is nothing are passed over at once.
+        day = (yield queries.read("day_with_attempts", since=start))[0][0]
+        start = max(start, day or _minute(place.now - timedelta(days=1)))
     if not place.ended:
         if place.now - place.until < PATIENCE:
             return Rolled(0, False)
@@ -81,9 +82,10 @@ def _count(queries: Queries, place: Place, start: datetime, end: datetime, *, se
         return Rolled(0, False)
     yield queries.read("forget_minutes", since=start, until=until)
     made = (yield queries.read("count_minutes", since=start, until=until))[0][0]
-    if settle and _hour(start) < _hour(until):
-        yield queries.read("forget_hours", since=_hour(start), until=_hour(until))
-        yield queries.read("count_hours", since=_hour(start), until=_hour(until))
+    first = _hour(min(start, place.settled))
+    if settle and first < _hour(until):
+        yield queries.read("forget_hours", since=first, until=_hour(until))
+        yield queries.read("count_hours", since=first, until=_hour(until))
     settled = until if settle else place.settled
     yield queries.read("place_figures", settled=settled, until=max(until, place.until))
     return Rolled(made, until < end)

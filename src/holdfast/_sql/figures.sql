@@ -24,9 +24,11 @@ UPDATE holdfast.figure_place SET seen_at = holdfast.now(),
                       JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.datname = current_database() AND a.usesysid IS NOT NULL
                       WHERE l.locktype = 'virtualxid' AND l.granted AND l.pid <> pg_backend_pid() AND l.virtualtransaction = l.virtualxid)
 
--- oldest_day --
--- When the oldest day begins that is in the log.
+-- day_with_attempts --
+-- When the first day begins that ends after a time and has something in the log; nothing if none has.
 SELECT min(h.until) - interval '1 day' FROM holdfast.history h
+WHERE h.parent = 'attempt' AND h.until > :since::timestamptz
+    AND pg_catalog.pg_relation_size(pg_catalog.format('holdfast.%I', h.name)::regclass) > 0
 
 -- summarize_log --
 -- Lets the indexes by time know what was written lately.
