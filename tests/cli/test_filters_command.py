@@ -159,7 +159,7 @@ def test_parked_groups_by_where_and_why(cli: Cli) -> None:
 
     command = next(each for each in shown.splitlines() if "FileNotFoundError" in each and "retry" in each)
     assert command.strip() == (
-        "holdfast retry --where 'state:parked kind:greeter step:ReadName error:FileNotFoundError'"
+        "holdfast retry --where 'state:parked kind:greeter step:ReadName error_type:FileNotFoundError place:null'"
     )
     cli(*shlex.split(command)[1:], "--yes")
     assert states(cli, files) == ["ready"] * 3
@@ -174,5 +174,5 @@ def test_parked_shows_nothing_harmful_and_takes_an_error_that_says_nothing(cli: 
     silent = cli.enqueue("send")
     rows(cli, "update holdfast.task set state = 'parked', error = '{}' where id = $1::uuid", silent)
     result = cli("parked")
-    assert "holdfast retry --where 'state:parked kind:send step:main'" in result.stdout
+    assert "holdfast retry --where 'state:parked kind:send step:main error_type:null place:null'" in result.stdout
     assert is_harmless(result.output)

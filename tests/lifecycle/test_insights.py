@@ -212,6 +212,34 @@ def test_parked_groups_of_a_filter(db: Db) -> None:
     assert groups("state:done") == [] and len(groups("", limit=2)) == 2
 
 
+def test_a_group_is_found_by_its_filter_and_nothing_else(db: Db) -> None:
+    here = {"type": "OSError", "message": "disk", "place": "shop.mail.send:42"}
+    errors: list[object] = [
+        *(here, {**here, "message": "other"}, {**here, "place": "shop.mail.send:421"}, {**here, "place": ""}),
+        *({**here, "type": "MyOSError"}, {"type": "ValueError", "message": "an OSError"}, {}, "only a text"),
+        {**here, "type": ""},
+    ]
+    for error in errors:
+        park(db, error=error)
+    park(db, "greeter.SayHello", error=here)
+    park(db, "other.ReadName", error=here)
+    groups = db.run(insights.parked_groups(db.queries))
+    assert sum(group.count for group in groups) == 11
+    assert {(g.error_type, g.place): g.count for g in groups if g.kind == "greeter" and g.step == "ReadName"} == {
+        ("OSError", "shop.mail.send:42"): 2,
+        ("OSError", "shop.mail.send:421"): 1,
+        ("OSError", None): 1,
+        ("MyOSError", "shop.mail.send:42"): 1,
+        ("ValueError", None): 1,
+        (None, None): 2,
+        (None, "shop.mail.send:42"): 1,
+    }
+    for group in groups:
+        text = str(insights.group_filter(parse_filter("since:1d"), group))
+        found = db.run(insights.parked_groups(db.queries, parse_filter(text)))
+        assert [(each.count, each.example) for each in found] == [(group.count, group.example)], text
+
+
 def test_the_view_of_parked_tasks_says_since_when(db: Db, worker: UUID) -> None:
     task = db.claimed(worker)
     db.clock.advance(90)

@@ -1,12 +1,14 @@
 """Q11: an error becomes JSON that PostgreSQL takes, whatever it holds, and describing it never raises."""
 
 import json
+import pickle
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast._engine.processes import _portable
 from holdfast._model.codec import MAX_BYTES, encode_error, simple_error
 from holdfast._model.error_text import MAX_CAUSES, MAX_MESSAGE, MAX_TRACEBACK
 
@@ -164,6 +166,38 @@ def test_holdfasts_own_frames_at_the_beginning_are_left_out() -> None:
     told = described(caught.value.with_traceback(frames.tb_next if frames else None))
     assert "in call" not in told["traceback"]
     assert "in raised_here" in told["traceback"]
+
+
+def test_the_place_is_the_innermost_line_of_the_users_code() -> None:
+    shop: dict[str, Any] = {"__name__": "shop.mail"}
+    exec("def send(to):\n    return post(to)\ndef post(to):\n\n    return int(loads(to))\n", shop)
+    shop["loads"] = json.loads
+    ours: dict[str, Any] = {"__name__": "holdfast._engine.pretended", "send": shop["send"]}
+    exec("def call(to):\n    send(to)\n", ours)
+    foreign: dict[str, Any] = {"__name__": "middleware", "call": ours["call"]}
+    exec("def around(to):\n    call(to)\n", foreign)
+    for text in ("{", "[]"):  # raised by a library, or by the line itself
+        with pytest.raises((ValueError, TypeError)) as caught:
+            foreign["around"](text)
+        frames = caught.value.__traceback__
+        told = described(caught.value.with_traceback(frames.tb_next if frames else None))
+        assert told["place"] == "shop.mail.post:5"
+
+
+def test_a_place_is_not_always_known() -> None:
+    assert described(ValueError("never raised"))["place"] == ""
+    ours: dict[str, Any] = {"__name__": "holdfast._engine.pretended"}
+    exec("def call():\n    raise ValueError\n", ours)
+    with pytest.raises(ValueError) as caught:
+        ours["call"]()
+    frames = caught.value.__traceback__
+    assert described(caught.value.with_traceback(frames.tb_next if frames else None))["place"] == ""
+
+
+def test_an_error_brings_its_place_from_a_child_process() -> None:
+    error = raised(ValueError("over there"))
+    brought = pickle.loads(pickle.dumps(_portable(error)))
+    assert described(brought)["place"] == described(error)["place"] != ""
 
 
 def test_errors_without_an_exception() -> None:

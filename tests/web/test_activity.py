@@ -82,6 +82,18 @@ async def test_a_kind_tells_only_of_itself(browser: Browser, holdfast_url: str) 
     assert len(charts_of(await browser.page("/kinds/greeter?span=24h"))) == 4
 
 
+async def test_queues_and_kinds_tell_how_fast_they_are(browser: Browser, holdfast_url: str) -> None:
+    plant_kind(holdfast_url)
+    plant_figure(holdfast_url, "10 minutes", done=90, failed=30)
+    plant_figure(holdfast_url, "3 hours", done=1000)
+    [queue] = (await browser.json("/api/queues"))["queues"]
+    [kind] = (await browser.json("/api/kinds"))["kinds"]
+    for pace in (queue["pace"], kind["pace"]):
+        assert (pace["attempts"], pace["error_rate"]) == (120, 0.25) and 1.8 < pace["per_minute"] <= 2
+    for path in ("/queues", "/kinds"):
+        assert "25.0 %" in await browser.page(path)
+
+
 async def test_nothing_happened(browser: Browser) -> None:
     found = (await browser.json("/api"))["activity"]
     assert found["total"]["error_rate"] is None and found["total"]["wait"]["p99"] is None

@@ -160,6 +160,23 @@ async def test_parked_tasks_are_grouped(browser: Browser, holdfast_url: str) -> 
     assert "verb=retry" in page and "disk" in page
 
 
+async def test_T12_a_group_at_one_place_is_retried_and_no_other(browser: Browser, holdfast_url: str) -> None:
+    error = {"type": "OSError", "message": "disk", "place": "shop.mail.send:42"}
+    here = [plant_task(holdfast_url, error=error) for _ in range(2)]
+    there = plant_task(holdfast_url, error={**error, "place": "shop.mail.send:7"})
+    found = await browser.json("/api/parked")
+    assert [(each["parked"]["place"], each["parked"]["count"]) for each in found["groups"]] == [
+        ("shop.mail.send:42", 2),
+        ("shop.mail.send:7", 1),
+    ]
+    page = await browser.page("/parked")
+    assert "shop.mail.send:42" in page and "place%3Ashop.mail.send%3A42" in page
+    answer = await browser.post("/bulk", {"verb": "retry", "q": found["groups"][0]["filter"]})
+    assert (await ended(browser, answer.headers["location"].removeprefix("/bulk/")))["done"] == {"ready": 2}
+    assert rows(holdfast_url, "select id::text from holdfast.task where state = 'parked'") == [(there,)]
+    assert there not in here
+
+
 # --- many
 
 

@@ -53,6 +53,7 @@ def plant(url: str) -> list[str]:
     error = {
         "type": ALL,
         "message": ALL,
+        "place": ALL,
         "traceback": ALL,
         "causes": [{"type": ALL, "message": ALL, "traceback": ALL}, ALL, 7],
         ALL: ALL,

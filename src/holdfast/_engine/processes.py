@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.context import Context, Offers, current_context
+from holdfast._model.error_text import PLACE, place_of
 from holdfast._model.progress import Told
 from holdfast._model.request import Request
 from holdfast._model.step import OWNER, Step
@@ -245,7 +246,7 @@ def _find(module: str, qualname: str) -> Step:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """An exception that survives the pipe; the traceback travels as a note."""
+    """An exception that survives the pipe; the traceback travels as a note, and so does its place."""
     import pickle
     import traceback
 
@@ -256,6 +257,7 @@ def _portable(error: BaseException) -> BaseException:
         copy = HoldfastError(f"{type(error).__qualname__}: {error}")
     with contextlib.suppress(Exception):
         copy.add_note(note)
+        setattr(copy, PLACE, place_of(error))
     return copy
 
 

@@ -1,4 +1,4 @@
-"""An exception as JSON: type, message, traceback and causes. Bounded, and it never raises."""
+"""An exception as JSON: type, message, place, traceback and causes. Bounded, and it never raises."""
 
 import traceback
 from collections.abc import Iterator
@@ -13,18 +13,22 @@ MAX_MESSAGE = 8 * 1024
 MAX_TRACEBACK = 32 * 1024
 MAX_CAUSES = 10
 MAX_FRAMES = 60  # kept at each end
+MAX_PLACE = 300
 MAX_ERROR = 1024 * 1024
+
+PLACE = "_holdfast_place"
+"""The attribute of an exception that comes from a child process: its frames are not here."""
 
 _write = msgspec.json.Encoder().encode
 
 
 def encode_error(error: BaseException) -> bytes:
-    """`{"type", "message", "traceback", "causes": [{"type", "message", "traceback"}, ...]}`.
+    """`{"type", "message", "place", "traceback", "causes": [{"type", "message", "traceback"}, ...]}`.
 
     Causes are what `raise ... from` and "during handling of" name, and the members of exception groups.
     """
     try:
-        described = _described(error)
+        described = {**_described(error), "place": place_of(error)}
         causes = [_described(each) for each in _causes(error)]
         told = _write({**described, "causes": causes})
         if len(told) > MAX_ERROR:  # only with texts that JSON makes much longer
@@ -42,6 +46,28 @@ def simple_error(type: str, message: str) -> bytes:
 def _described(error: BaseException) -> dict[str, str]:
     name, message = type_name(error), _message(error)
     return {"type": name, "message": message, "traceback": _traceback(error, f"{name}: {message}")}
+
+
+def place_of(error: BaseException) -> str:
+    """Where it was raised: `shop.mail.Send.run:42`, the innermost line of the user's code; "" if that is not known.
+
+    The user's code is the package of what Holdfast called last: the step itself, unless a resource it asked for.
+    """
+    brought = getattr(error, PLACE, None)
+    if isinstance(brought, str):
+        return brought
+    package, place, is_ours = None, "", True
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        top = module.partition(".")[0]
+        if top == "holdfast":
+            is_ours = True
+            continue
+        if is_ours:
+            package, is_ours = top, False
+        if top == package:
+            place = f"{module}.{frame.f_code.co_qualname}:{number}"
+    return cut_middle(safe_text(place), MAX_PLACE)
 
 
 def type_name(error: BaseException) -> str:

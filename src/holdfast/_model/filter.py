@@ -30,6 +30,8 @@ FIELDS = {
     "worker": "the id or the name of the worker that has or had it",
     "priority": "0 to 9",
     "error": "a part of the error's type or message",
+    "error_type": "the type of the error, as parked tells it; * stands for anything, null is for none",
+    "place": "where the error was raised, such as shop.mail.send:42; * stands for anything, null is for nowhere",
     "args": "a field of the args: args.order_id:42, args.customer.name:Ada",
     "since": "a time, 1h, 7d, 2030-01-31 or 2030-01-31T09:00+01:00: enqueued, begun or ended since then",
     "before": "a time, as for since: neither enqueued nor begun nor ended since then",

@@ -12,7 +12,10 @@ COUNTED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ParkedGroup:
-    """Parked tasks that stopped at the same step with the same type of error; message and example are the newest's."""
+    """Parked tasks that stopped alike: at the same step, with the same type of error, raised at the same place.
+
+    Message and example are the newest's.
+    """
 
     kind: str
     step: str
@@ -22,6 +25,8 @@ class ParkedGroup:
     newest: datetime
     oldest: datetime
     example: UUID
+    place: str | None = None
+    """The line of the user's code that raised it, as `shop.mail.send:42`, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)

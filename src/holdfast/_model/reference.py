@@ -83,7 +83,7 @@ class Failure:
 
     @property
     def error(self) -> Mapping[str, Any]:
-        """Type, message, traceback and causes."""
+        """Type, message, place, traceback and causes."""
         return self.task.error or {}
 
     @property

@@ -54,6 +54,9 @@ class Condition:
             case "error":
                 part = self._value(f"%{_escaped(value)}%", "text")
                 return f"error ->> 'type' ILIKE {part} OR error ->> 'message' ILIKE {part}"
+            case "error_type" | "place" as name:
+                told = f"nullif(error ->> '{name.removeprefix('error_')}', '')"
+                return f"{told} IS NULL" if value == "null" else self._like(told, value)
             case "args":
                 path = self._value(list(term.path), "text[]")
                 return f"args #>> {path} IS NULL" if value == "null" else self._like(f"args #>> {path}", value)

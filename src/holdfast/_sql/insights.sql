@@ -134,12 +134,13 @@ SELECT holdfast.explain(:id::uuid)
 -- parked_groups --
 -- Parked tasks that a filter lets through, grouped by where and how they stopped, the largest group first.
 SELECT g.kind, g.step, g.error_type, (SELECT t.error ->> 'message' FROM holdfast.task t WHERE t.id = g.example),
-       g.count, g.newest, g.oldest, g.example
-FROM (SELECT p.kind, p.step, p.error_type, count(*), max(p.at) AS newest, min(p.at) AS oldest,
+       g.count, g.newest, g.oldest, g.example, g.place
+FROM (SELECT p.kind, p.step, p.error_type, p.place, count(*), max(p.at) AS newest, min(p.at) AS oldest,
              (array_agg(p.id ORDER BY p.at DESC, p.id DESC))[1] AS example
-      FROM (SELECT id, kind, step, error ->> 'type' AS error_type, coalesce(claimed_at, created_at) AS at
+      FROM (SELECT id, kind, step, nullif(error ->> 'type', '') AS error_type, nullif(error ->> 'place', '') AS place,
+                   coalesce(claimed_at, created_at) AS at
             FROM holdfast.tasks WHERE state = 'parked' AND /*filter*/true) AS p
-      GROUP BY p.kind, p.step, p.error_type) AS g
+      GROUP BY p.kind, p.step, p.error_type, p.place) AS g
 ORDER BY g.count DESC, g.newest DESC LIMIT :limit::integer
 
 -- queues --

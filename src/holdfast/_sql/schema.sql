@@ -102,7 +102,7 @@ COMMENT ON COLUMN holdfast.task.replaced_by IS 'The id that the last enqueue whi
 
 COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started: it is archived as expired. It no longer counts once the first attempt has begun.';
 
-COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, traceback, causes.';
+COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, place, traceback, causes.';
 
 COMMENT ON COLUMN holdfast.task.headers IS 'Strings carried along: trace context, who enqueued it, schedule and plan time.';
 
@@ -1913,7 +1913,7 @@ COMMENT ON COLUMN holdfast.attempt.finished_at IS 'When its end was recorded; na
 
 COMMENT ON COLUMN holdfast.attempt.outcome IS 'advanced: moved on; retried: error, tried again later; failed: error, parked; snoozed: asked to be called again; lost: its worker vanished; released: handed back unfinished, uncharged.';
 
-COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, traceback and causes, for retried, failed and lost.';
+COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, place, traceback and causes, for retried, failed and lost.';
 
 COMMENT ON COLUMN holdfast.attempt.report IS 'Figures that the attempt told with ctx.report, such as {"rows": 42}.';
 

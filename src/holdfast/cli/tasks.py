@@ -155,7 +155,9 @@ def _when(task: "TaskInfo") -> datetime | None:
 @common_options
 @pass_setup
 def parked(setup: Setup, /, words: Sequence[str], limit: int) -> None:
-    """Show what waits for a person: parked tasks, grouped by kind, step and exception.
+    """Show what waits for a person: parked tasks, grouped by kind, step, exception and place.
+
+    PLACE is the line of your code that raised it.
 
     \b
     Example:
@@ -191,12 +193,14 @@ def print_groups(groups: "Sequence[ParkedGroup]", indent: str = "") -> None:
             amount(group.count),
             line(f"{group.kind}.{group.step}"),
             (line(group.error_type or ""), "red"),
+            line(group.place or ""),
             relative(group.newest),
             line(group.message or ""),
         ]
         for group in groups
     ]
-    fitted_table(("COUNT", "TASK", "ERROR", "NEWEST", "MESSAGE"), rows, spare=("NEWEST",), indent=indent)
+    headings = ("COUNT", "TASK", "ERROR", "PLACE", "NEWEST", "MESSAGE")
+    fitted_table(headings, rows, spare=("NEWEST", "PLACE"), indent=indent)
 
 
 # --- wait

@@ -47,15 +47,16 @@ def gauges(queries: Queries) -> Query[Gauges]:
 
 
 def parked_groups(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50) -> Query[list[ParkedGroup]]:
-    """The parked tasks that a filter lets through, grouped by kind, step and type of error; large groups first."""
+    """The parked tasks that a filter lets through, grouped by kind, step, type and place of the error; large groups
+    first."""
     return filtered(queries, "parked_groups", filter, lambda rows: [ParkedGroup(*row) for row in rows], limit=limit)
 
 
 def group_filter(chosen: Filter, group: ParkedGroup) -> Filter:
-    """The filter that a group of parked tasks is described by."""
+    """The filter that lets through this group of parked tasks, and no other."""
     made = chosen if chosen.names("state") else chosen.with_term("state", "parked")
     made = made.with_term("kind", group.kind).with_term("step", group.step)
-    return made.with_term("error", group.error_type) if group.error_type else made
+    return made.with_term("error_type", group.error_type or "null").with_term("place", group.place or "null")
 
 
 def queues(queries: Queries) -> Query[list[QueueInfo]]:

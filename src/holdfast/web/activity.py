@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
 from holdfast import insights
-from holdfast.insights import Figure, Figures, Spread
+from holdfast.insights import By, Figure, Spread
 from holdfast.web.asking import Look
 
 Span: TypeAlias = Literal["1h", "24h", "7d"]
@@ -79,8 +79,9 @@ async def activity(look: Look, span: Span, *, kind: str | None = None) -> Activi
     )
 
 
-def paces(found: Figures) -> Mapping[str, Pace]:
-    """What happened in the whole span, by name."""
+async def last_hour(look: Look, by: By) -> Mapping[str, Pace]:
+    """What happened in the last hour, by the name of kinds or queues that did anything."""
+    found = await look(insights.figures(look.queries, "1h", "5m", by=by))
     return {name: _pace(found.since, total, found.seconds, 0.0) for name, total in found.totals.items()}
 
 

@@ -111,7 +111,7 @@ COMMENT ON COLUMN holdfast.task.cancel_by IS 'Who asked for the cancellation, an
 COMMENT ON COLUMN holdfast.task.key IS 'At most one unfinished task of a queue has this key.';
 COMMENT ON COLUMN holdfast.task.replaced_by IS 'The id that the last enqueue which replaced what this task does had for a task of its own.';
 COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started: it is archived as expired. It no longer counts once the first attempt has begun.';
-COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, traceback, causes.';
+COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, place, traceback, causes.';
 COMMENT ON COLUMN holdfast.task.headers IS 'Strings carried along: trace context, who enqueued it, schedule and plan time.';
 COMMENT ON COLUMN holdfast.task.created_at IS 'When it was enqueued.';
 
@@ -219,7 +219,7 @@ COMMENT ON COLUMN holdfast.attempt.worker_id IS 'The worker that executed it.';
 COMMENT ON COLUMN holdfast.attempt.claimed_at IS 'When it began.';
 COMMENT ON COLUMN holdfast.attempt.finished_at IS 'When its end was recorded; names the partition.';
 COMMENT ON COLUMN holdfast.attempt.outcome IS 'advanced: moved on; retried: error, tried again later; failed: error, parked; snoozed: asked to be called again; lost: its worker vanished; released: handed back unfinished, uncharged.';
-COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, traceback and causes, for retried, failed and lost.';
+COMMENT ON COLUMN holdfast.attempt.error IS 'Type, message, place, traceback and causes, for retried, failed and lost.';
 COMMENT ON COLUMN holdfast.attempt.report IS 'Figures that the attempt told with ctx.report, such as {"rows": 42}.';
 COMMENT ON COLUMN holdfast.attempt.run_at IS 'When it was due.';
 COMMENT ON COLUMN holdfast.attempt.parked IS 'Whether its end parked the task: every failed one, and a lost one if its worker was lost too often or it must not be rerun.';

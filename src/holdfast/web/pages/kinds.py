@@ -7,9 +7,9 @@ from typing import Any
 from holdfast import insights
 from holdfast._model.filter import EVERYTHING, Filter
 from holdfast._model.overview import KindInfo, Standing
-from holdfast.web.activity import Activity, Span, activity
+from holdfast.web.activity import Activity, Pace, Span, activity, last_hour
 from holdfast.web.asking import Act, Look
-from holdfast.web.pages.parked import Group
+from holdfast.web.pages.parked import Group, grouped
 from holdfast.web.pages.queues import Paused
 from holdfast.web.places import action, page
 from holdfast.web.problems import Problem
@@ -21,12 +21,16 @@ GROUPS = 10
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind and its unfinished tasks by state. `declared` is None if tasks have it, but no worker has declared it."""
+    """A kind, its unfinished tasks by state, and what happened in the last hour.
+
+    `declared` is None if tasks have it, but no worker has declared it.
+    """
 
     name: str
     declared: KindInfo | None
     steps: int
     tasks: dict[str, int]
+    pace: Pace | None
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,10 @@ class KindPage:
 
 @page("/kinds", "Kinds", "kinds.html", menu=True)
 async def kinds(look: Look) -> KindList:
-    """All kinds, who knows them, and how many tasks of each there are."""
+    """All kinds, who knows them, how many tasks of each there are, and how fast they are."""
     declared = {each.name: each for each in await look(insights.kinds(look.queries))}
     standing, is_exact = await look(insights.standing_now(look.queries))
+    lately = await last_hour(look, "kind")
     names = sorted({*declared, *(each.kind for each in standing)})
     return KindList(
         [
@@ -80,6 +85,7 @@ async def kinds(look: Look) -> KindList:
                 declared.get(name),
                 len(_graph(declared.get(name))),
                 tally([each for each in standing if each.kind == name]),
+                lately.get(name),
             )
             for name in names
         ],
@@ -105,7 +111,7 @@ async def kind(look: Look, *, name: str, span: Span = "1h") -> KindPage:
         tally(standing),
         is_exact,
         await activity(look, span, kind=name),
-        [Group(each, str(insights.group_filter(chosen, each))) for each in parked],
+        grouped(chosen, parked),
     )
 
 

@@ -6,11 +6,13 @@ from datetime import timedelta
 from typing import Literal, TypeAlias
 
 from holdfast import insights
-from holdfast._model.overview import COUNTED, KindInfo, ParkedGroup, QueueInfo
+from holdfast._model.filter import EVERYTHING
+from holdfast._model.overview import COUNTED, KindInfo, QueueInfo
 from holdfast.insights import WorkerInfo
 from holdfast.web.activity import Activity, Span, activity
 from holdfast.web.amounts import amount
 from holdfast.web.asking import Look
+from holdfast.web.pages.parked import Group, grouped
 from holdfast.web.places import page
 
 Tone: TypeAlias = Literal["bad", "warning"]
@@ -50,7 +52,7 @@ class Overview:
     activity: Activity
     queues: list[QueueInfo]
     workers: list[WorkerInfo]
-    parked: list[ParkedGroup]
+    parked: list[Group]
 
 
 @page("/", "Overview", "overview.html", menu=True)
@@ -70,9 +72,9 @@ async def overview(look: Look, *, span: Span = "1h") -> Overview:
         *growth(sum(each.at > hour_ago for each in lately)),
         *(paused_kind(each) for each in kinds if each.paused_at is not None),
     ]
-    return Overview(
-        sorted(told, key=lambda each: each.tone), totals(queues, live), shown, queues, [*live, *lost], parked
-    )
+    worst_first = sorted(told, key=lambda each: each.tone != "bad")
+    groups = grouped(EVERYTHING, parked)
+    return Overview(worst_first, totals(queues, live), shown, queues, [*live, *lost], groups)
 
 
 def totals(queues: Sequence[QueueInfo], workers: Sequence[WorkerInfo]) -> Totals:

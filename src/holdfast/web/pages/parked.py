@@ -1,8 +1,10 @@
 """What waits for a person: parked tasks, grouped by where and how they stopped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast import insights
+from holdfast._model.filter import Filter
 from holdfast._model.overview import ParkedGroup
 from holdfast.web.asking import Look, filter_in
 from holdfast.web.places import page
@@ -29,10 +31,14 @@ class ParkedList:
     more: bool
 
 
+def grouped(chosen: Filter, found: Sequence[ParkedGroup]) -> list[Group]:
+    """Each with its filter, which keeps what was chosen."""
+    return [Group(each, str(insights.group_filter(chosen, each))) for each in found]
+
+
 @page("/parked", "Parked", "parked.html", menu=True)
 async def parked(look: Look, *, q: str = "") -> ParkedList:
-    """Parked tasks, grouped by kind, step and exception; the largest group first."""
+    """Parked tasks, grouped by kind, step, exception and place; the largest group first."""
     chosen = filter_in(q)
     found = await look(insights.parked_groups(look.queries, chosen, limit=MOST + 1))
-    groups = [Group(each, str(insights.group_filter(chosen, each))) for each in found[:MOST]]
-    return ParkedList(str(chosen), groups, sum(each.count for each in found), len(found) > MOST)
+    return ParkedList(str(chosen), grouped(chosen, found[:MOST]), sum(each.count for each in found), len(found) > MOST)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from holdfast import insights
 from holdfast._model.overview import QueueInfo
 from holdfast.insights import WorkerInfo
+from holdfast.web.activity import Pace, last_hour
 from holdfast.web.amounts import amount
 from holdfast.web.asking import Act, Look
 from holdfast.web.pages.overview import Banner, banners
@@ -16,11 +17,12 @@ from holdfast.web.questions import Question
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue, and how many of its tasks its live workers take at most at the same time."""
+    """A queue, how many of its tasks its live workers take at most at the same time, and what it did in an hour."""
 
     info: QueueInfo
     limit: int
     kinds: list[str]
+    pace: Pace | None
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,20 @@ class QueueList:
 
 @page("/queues", "Queues", "queues.html", menu=True)
 async def queues(look: Look) -> QueueList:
-    """All queues: what is due, running, scheduled and parked there, and who serves them."""
+    """All queues: what is due, running, scheduled and parked there, how fast they are, and who serves them."""
     found = await look(insights.queues(look.queries))
     workers = [each for each in await look(insights.workers(look.queries, limit=1000)) if each.live]
     kinds = await look(insights.kinds(look.queries))
+    lately = await last_hour(look, "queue")
     return QueueList(
         list(banners(found, [])),
         [
-            Queue(each, limit_of(each.name, workers), [kind.name for kind in kinds if kind.queue == each.name])
+            Queue(
+                each,
+                limit_of(each.name, workers),
+                [kind.name for kind in kinds if kind.queue == each.name],
+                lately.get(each.name),
+            )
             for each in found
         ],
     )
