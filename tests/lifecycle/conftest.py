@@ -51,10 +51,18 @@ def db(shared_url: str) -> Iterator[Db]:
         connection.execute("; ".join(f"DELETE FROM holdfast.{table}" for table in TABLES).encode())
 
 
+OF_TODAY = """DO $$ DECLARE day text; BEGIN
+FOR day IN SELECT h.name FROM holdfast.history h WHERE h.until < '2031-01-01' LOOP
+    EXECUTE format('DROP TABLE holdfast.%I', day);
+END LOOP; END $$"""
+
+
 @pytest.fixture
 def own_db(holdfast_url: str) -> Iterator[Db]:
-    """A database that the test may spoil, at `NOW`."""
+    """A database that the test may spoil, at `NOW`, without the days around the real one."""
     made = Db(holdfast_url)
+    made.sql(OF_TODAY)
+    made.sql("UPDATE holdfast.figure_place SET settled = $1, until = $1, seen_at = $1, looked_at = $1", NOW)
     made.clock.set(NOW)
     yield made
     made.close()
