@@ -41,6 +41,9 @@ format: $(VENV)/.dev  ## rewrites the code in the one style
 bench: $(VENV)/.dev  ## Holdfast, its peers and the server alone, side by side (ARGS=--quick takes two minutes)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+screenshots: $(VENV)/.test  ## pictures of the dashboard, into docs/images; needs chromium
+	$(BIN)/python -m tests.web.screenshots $(ARGS)
+
 faults: $(VENV)/.test  ## workers under faults, about 30 minutes, with a report (ARGS="--only F1,F5 --seed 7 --minutes 5")
 	$(BIN)/python -m faults $(ARGS)
 
@@ -71,4 +74,4 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.test
 
-.PHONY: help demo test lint types docs check format bench faults clean
+.PHONY: help demo test lint types docs check format bench screenshots faults clean

@@ -13,7 +13,7 @@ from holdfast._model.drawing import STATES, STYLE, Drawing, Link, as_mermaid, as
 from holdfast._model.drawing.layers import Point
 from holdfast._model.drawing.lines import Layout, Line, arrange
 from holdfast._model.drawing.spread import Box
-from holdfast._model.graph import END, UNKNOWN, Edge, beginnings, declared, endless
+from holdfast._model.graph import END, UNKNOWN, Edge, beginnings, declared, endless, in_order
 
 SVG = "{http://www.w3.org/2000/svg}"
 LATER = True
@@ -445,3 +445,13 @@ def _on_edge(box: Box, point: Point) -> bool:
 def _is_within(layout: Layout, point: Point) -> bool:
     (left, right), (top, bottom) = layout.along, layout.across
     return left - 0.01 <= point[0] <= right + 0.01 and top - 0.01 <= point[1] <= bottom + 0.01
+
+
+def test_steps_are_put_in_the_order_in_which_tasks_come_to_them() -> None:
+    stored = {"Ask": ["Tell", "Wait"], "End": ["end"], "Tell": ["End"], "Wait": ["Ask"]}
+    mixed = declared({step: stored[step] for step in ("Wait", "End", "Tell", "Ask")})
+    assert in_order(mixed) == ["Ask", "Tell", "Wait", "End"]  # not Wait, which leads to all of them too, but farther
+    assert in_order(mixed, "Wait") == ["Wait", "Ask", "Tell", "End"]
+    assert in_order(declared({"B": ["end"], "A": ["B"], "Alone": ["end"]})) == ["A", "B", "Alone"]
+    large = declared({f"S{n}": ["S0"] for n in range(1000)})
+    assert in_order(large) == list(large)

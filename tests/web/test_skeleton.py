@@ -135,6 +135,6 @@ def test_files_of_others_name_their_licence() -> None:
 
     vendor = Path(holdfast.web.__file__).parent / "static" / "vendor"
     told = (vendor / "README.md").read_text()
-    for file in vendor.glob("*.min.*"):
+    for file in (*vendor.glob("*.min.*"), *vendor.glob("*.woff2")):
         assert f"`{file.name}`" in told
         assert (vendor / f"{file.name.split('.')[0]}.LICENSE").is_file()

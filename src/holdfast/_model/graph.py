@@ -17,6 +17,8 @@ from holdfast._model.tasks import Tasks
 
 END = "end"
 UNKNOWN = "?"
+LARGEST = 300
+"""Steps of a graph that are put in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,33 @@ def beginnings(graph: Graph) -> list[str]:
             found.add(step)
             reached |= reachable(graph, [step])
     return [step for step in graph if step in found]
+
+
+def in_order(graph: Graph, first: str | None = None) -> list[str]:
+    """The steps as tasks come to them, where nobody kept the order in which they were written.
+
+    First the one that is said to be, or the one that the most others can be reached from, by the shortest ways; then
+    those it leads to, and so on.
+    A graph too large to look at stays as it is.
+    """
+    if len(graph) > LARGEST:
+        return list(graph)
+    found: dict[str, None] = {}
+    distances = {step: _distances(graph, step) for step in graph}
+    for step in sorted(graph, key=lambda each: (each != first, -len(distances[each]), sum(distances[each].values()))):
+        found |= dict.fromkeys(each for each in distances[step] if each in graph)
+    return list(found)
+
+
+def _distances(graph: Graph, begin: str) -> dict[str, int]:
+    """How many moves away each step is that can be reached, the nearest first."""
+    found, waiting = {begin: 0}, [begin]
+    for step in waiting:
+        for edge in graph.get(step, ()):
+            if edge.step not in found:
+                found[edge.step] = found[step] + 1
+                waiting.append(edge.step)
+    return found
 
 
 def endless(graph: Graph) -> list[str]:

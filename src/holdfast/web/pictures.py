@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from holdfast._model.drawing import Drawing, as_svg
-from holdfast._model.graph import declared
+from holdfast._model.drawing.svg import Address
+from holdfast._model.graph import declared, in_order
 from holdfast.insights import AttemptInfo
 from holdfast.web.tones import tone
 
@@ -25,31 +26,35 @@ THINNEST = 0.8
 
 def way(found: "TaskPage") -> Markup:
     """The graph of a task's kind with the way that it took; as the task stands, so is the colour of its end."""
-    # Whoever wrote the names, as_svg escapes them.
     edges = declared(found.graph)
     # The database keeps no order, and in a loop only the order tells where tasks begin.
-    edges = {step: edges[step] for step in dict.fromkeys((*found.way, *edges)) if step in edges}
-    picture = as_svg([Drawing(found.task.kind, edges, way=found.way[-LONGEST_WAY:])], alone=False, titles=False)
-    return Markup(f'<div class="now-{tone(found.task.phase)}">{picture}</div>')  # noqa: S704
+    edges = {step: edges[step] for step in dict.fromkeys((*found.way, *in_order(edges))) if step in edges}
+    pictures = _both_ways(Drawing(found.task.kind, edges, way=found.way[-LONGEST_WAY:]))
+    return Markup(f'<div class="now-{tone(found.task.phase)}">{pictures}</div>')  # noqa: S704 - escaped
 
 
 def kind(found: "KindPage", url: Callable[..., str]) -> Markup:
     """The graph of a kind with how many tasks stand at each step; a step leads to its tasks."""
     filters = {each.name: each.filter for each in found.steps}
-    picture = as_svg(
-        [Drawing(found.name, declared(found.graph), {each.name: each.tasks for each in found.steps})],
-        alone=False,
-        titles=False,
-        address=lambda _, step: url("/tasks", q=filters[step]) if step in filters else None,
+    drawing = Drawing(found.name, declared(found.graph), {each.name: each.tasks for each in found.steps})
+    return _both_ways(drawing, lambda _, step: url("/tasks", q=filters[step]) if step in filters else None)
+
+
+def _both_ways(drawing: Drawing, address: Address | None = None) -> Markup:
+    """The picture for a wide page, and the one for a phone, which reads downwards: the stylesheet shows one of them."""
+    wide, narrow = (
+        as_svg([drawing], alone=False, titles=False, downwards=downwards, address=address) for downwards in (None, True)
     )
-    return Markup(picture)  # noqa: S704 - as_svg escapes the names
+    # Whoever wrote the names, as_svg escapes them.
+    return Markup(f'<div class="across">{wide}</div><div class="down">{narrow}</div>')  # noqa: S704
 
 
 def bar(attempt: AttemptInfo, found: "TaskPage") -> Markup:
     """When an attempt was, between the task's beginning and its end, or now."""
     times = [each.claimed_at for each in found.attempts if each.claimed_at]
     begin = min([*times, found.task.created_at or found.now]) if not found.earlier else min(times, default=found.now)
-    end = found.task.finished_at or found.now
+    last = max((each.finished_at for each in found.attempts if each.finished_at), default=found.now)
+    end = found.task.finished_at or (found.now if found.task.state == "running" else last)
     whole = max((end - begin).total_seconds(), 0.001)
 
     def place(at: float) -> float:

@@ -1,6 +1,7 @@
 """Templates, and how values look in them. Everything is escaped; what is HTML already says so."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,8 @@ from holdfast.web.tones import tone
 
 LONGEST = 20_000
 """Characters of a value that are shown; the rest is in the JSON."""
+
+_COMMANDS = re.compile(r" \(holdfast (?:retry|discard) [0-9a-f-]{36}, or select [^()]*\([^()]*\)\)")
 
 
 def environment() -> Environment:
@@ -34,6 +37,7 @@ def environment() -> Environment:
         number=number,
         tone=tone,
         said=said,
+        without_commands=without_commands,
         size=size,
     )
     made.filters.update(way_picture=pictures.way, kind_picture=pictures.kind, bar=pictures.bar, charts=charts.charts)
@@ -72,6 +76,11 @@ def when(at: datetime | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(
         escape(told.isoformat()), escape(f"{told:%Y-%m-%d %H:%M:%S} UTC")
     )
+
+
+def without_commands(explained: str) -> str:
+    """Why a task stands where it does, without what to write on a command line: the page has buttons for that."""
+    return _COMMANDS.sub("", explained)
 
 
 def said(error: Any, limit: int = 300) -> str:

@@ -39,7 +39,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 LARGEST = 1_000_000
 """Bytes of what may be sent here."""
 _FILE = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
 _PLAIN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")
 
 

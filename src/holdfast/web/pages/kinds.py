@@ -6,6 +6,8 @@ from typing import Any
 
 from holdfast import insights
 from holdfast._model.filter import EVERYTHING, Filter
+from holdfast._model.graph import declared as edges_of
+from holdfast._model.graph import in_order
 from holdfast._model.overview import KindInfo, Standing
 from holdfast.web.activity import Activity, Pace, Span, activity, last_hour
 from holdfast.web.asking import Act, Look
@@ -132,15 +134,12 @@ def tally(standing: Sequence[Standing]) -> dict[str, int]:
 
 
 def _graph(declared: KindInfo | None) -> dict[str, Any]:
-    """The graph in the order of the way from the first step: the database keeps none."""
+    """The graph in the order in which tasks come to the steps: the database keeps none."""
     # Written by workers of any version.
     if declared is None or not isinstance(declared.graph, Mapping):
         return {}
-    way = [declared.first] if declared.first is not None else list(declared.graph)
-    for step in way:
-        followers = declared.graph.get(step)
-        way += [each for each in followers if each not in way] if isinstance(followers, list) else []
-    return {step: declared.graph[step] for step in dict.fromkeys((*way, *declared.graph)) if step in declared.graph}
+    way = in_order(edges_of(declared.graph), declared.first)
+    return {step: declared.graph[step] for step in dict.fromkeys((*way, *declared.graph))}
 
 
 def _step(
