@@ -187,13 +187,14 @@ async def test_M16_a_link_claims_under_a_stricter_default_isolation(own_db: Db, 
 
 
 def test_next_due_tells_how_long_until_the_nearest_task_that_is_not_due(db: Db) -> None:
-    assert db.run(db.queries.next_due("default")) is None
+    assert db.run(db.queries.next_due(["default"])) is None
     db.enqueue("greeter.Unknown")
-    assert db.run(db.queries.next_due("default")) is None, "due tasks are left out"
+    assert db.run(db.queries.next_due(["default"])) is None, "due tasks are left out"
     db.enqueue(delay=timedelta(seconds=90), priority=2)
     db.enqueue(delay=timedelta(seconds=30), priority=7)
     db.enqueue(delay=timedelta(seconds=1), queue="other")
-    assert db.run(db.queries.next_due("default")) == 30.0
+    assert db.run(db.queries.next_due(["default"])) == 30.0
+    assert db.run(db.queries.next_due(["default", "other"])) == 1.0
 
 
 def test_a_higher_priority_that_waits_is_an_obstacle(db: Db) -> None:

@@ -138,9 +138,10 @@ def look_plans(db: Db) -> None:
     """The small questions of a worker, and the reaper, never read the whole table."""
     queries = db.queries
     for query in (
-        queries.next_due("default"),
+        queries.next_due(["default", "mail"]),
         queries.obstacles("default", 3, KNOWN),
         queries.unclaimable("default", KNOWN),
+        queries.overdue(["default", "mail"]),
         queries.reap("default", 1000),
         queries.reap_cancelled("default", 1000),
         queries.strays("default", uuid4()),

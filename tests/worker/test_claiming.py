@@ -1,12 +1,14 @@
 """Claiming: never more than the slots, never ahead of slow steps, woken at once, most urgent first."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import psycopg
 import pytest
 
 from holdfast import Tasks
+from holdfast._db.link import Link
 from holdfast.testing import Harness
 
 from .support import running, sql, until
@@ -153,3 +155,25 @@ async def test_W1_a_claim_that_fails_for_want_of_slots_is_no_sign_of_an_empty_qu
     assert await worker.claimer._claim("default") is True
     worker.claimer.stopping = True
     assert await worker.claimer._claim("default") is False
+
+
+async def test_W3_an_idle_worker_asks_little(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each turn it looks for work, and for nothing else: when the next task is due changes with a word only."""
+    asked: Counter[str] = Counter()
+    run = Link.run
+
+    async def counting(link: Link, query: Any) -> Any:
+        asked[query.statement.name] += 1
+        return await run(link, query)
+
+    monkeypatch.setattr(Link, "run", counting)
+    async with running(holdfast.worker(poll=0.01, reap=0.05)):
+        await until(lambda: asked["claim"] > 20, "for the worker to be idle")
+        asked.clear()
+        await until(lambda: asked["claim"] > 100 and asked["overdue"] > 10, "for the time to pass")
+        assert asked["next_due"] <= 20  # one in ten seconds, on however slow a machine
+        assert not asked.keys() & {"reap", "reap_cancelled", "expire", "bury"}
+        asked.clear()
+        await holdfast.app.enqueue(note.bind(1), delay="200ms")
+        await until(lambda: order == [1], "for the task")
+        assert asked["next_due"] >= 1

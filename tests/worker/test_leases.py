@@ -254,7 +254,8 @@ async def test_M1_a_reaper_that_was_stopped_waits_a_lease_before_it_reaps(holdfa
     async def watched(query: Any) -> Any:
         if query.statement.name == "reap":
             reaped_at.append(time.monotonic())
-        return await run(query)
+        answer = await run(query)
+        return answer._replace(leases=True) if query.statement.name == "overdue" else answer
 
     link.run = watched  # type: ignore[method-assign]
     reaper = Reaper(
@@ -280,21 +281,23 @@ async def test_M1_a_reaper_that_was_stopped_waits_a_lease_before_it_reaps(holdfa
 async def test_M1_what_runs_out_while_a_reaper_is_held_up_is_not_taken(holdfast: Harness) -> None:
     """Between its two statements the network falls silent for everybody: when the second arrives, leases are old."""
     reaper = holdfast.worker(lease=30).reaper
-    ref = await holdfast.app.enqueue(hold.bind())
+    ref, lost = [await holdfast.app.enqueue(hold.bind()) for _ in range(2)]
     taken = "UPDATE holdfast.task SET state = 'running', attempt = 1, worker_id = $1, lease_expires_at = holdfast.now()"
     sql(holdfast.url, f"{taken} + interval '1h'", uuid7())
+    sql(holdfast.url, f"{taken} - interval '1h' WHERE id = $2", uuid7(), lost.id)
     run = reaper._link.run
 
     async def silence(query: Any) -> Any:
         answer = await run(query)
-        if query.statement.name == "clock":
-            sql(holdfast.url, "UPDATE holdfast.task SET lease_expires_at = holdfast.now()")
+        if query.statement.name == "overdue":
+            sql(holdfast.url, "UPDATE holdfast.task SET lease_expires_at = holdfast.now() WHERE id = $1", ref.id)
         return answer
 
     await run(holdfast.app._queries.server())
     reaper._link.contact_since = -math.inf
     reaper._link.run = silence  # type: ignore[method-assign]
     await reaper.reap_if_allowed()
+    assert row(holdfast.url, lost.id)["state"] == "ready"
     assert row(holdfast.url, ref.id)["state"] == "running"
     reaper._link.run = run  # type: ignore[method-assign]
     await reaper.reap_if_allowed()

@@ -32,6 +32,8 @@ log = logging.getLogger("holdfast.worker")
 
 MANY_UNCLAIMABLE = 100
 SHORTEST_SLEEP = 0.02
+ASK_DUE_EVERY = 10.0
+"""Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
 
 
 class Claimer:
@@ -71,6 +73,8 @@ class Claimer:
         self._held_back: set[str] = set()
         self._idle = False
         self._idle_written = 0.0
+        self._due_at = 0.0
+        self._ask_due_at = 0.0
         self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
         self.worker_id = uuid7()
         self.healthy = True
@@ -116,6 +120,8 @@ class Claimer:
                 await self._sleep(pause_after(failures, longest=5.0))
 
     async def _round(self) -> None:
+        if self._wake.is_set():
+            self._ask_due_at = 0.0
         self._wake.clear()
         if not self.healthy or self._shares.room() <= 0:
             self._full, self._resume_at = True, self._shares.enough()
@@ -220,12 +226,20 @@ class Claimer:
         if not self._idle:
             await self._show_idle(True)
             return  # the last claim follows
-        delays = [await self._link.run(self._queries.next_due(queue)) for queue in self._queues]
-        soonest = min([d for d in delays if d is not None], default=self._poll)
+        soonest = await self._until_due()
         trusted = min(marks.until_scan() for marks in self._marks.values())
         self.empty = True
         await self._sleep(min(max(soonest, SHORTEST_SLEEP), self._poll, trusted))
         self.empty = False
+
+    async def _until_due(self) -> float:
+        """Seconds until the next task is due. Whoever changes that wakes us, so it is not asked for at every turn."""
+        moment = time.monotonic()
+        if moment >= min(self._due_at, self._ask_due_at):
+            delay = await self._link.run(self._queries.next_due(self._queues))
+            self._due_at = float("inf") if delay is None else moment + delay
+            self._ask_due_at = moment + ASK_DUE_EVERY
+        return self._due_at - moment
 
     async def _show_idle(self, idle: bool) -> None:
         # The flag means "may be idle": cleared lazily, at most once a second.

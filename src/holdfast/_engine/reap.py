@@ -21,7 +21,7 @@ from holdfast._engine.attempt import now
 from holdfast._engine.pulse import nothing
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.records import Reaped
+from holdfast._sql.records import Overdue, Reaped
 
 T = TypeVar("T")
 
@@ -61,8 +61,8 @@ class Reaper:
         while True:
             await asyncio.sleep(self._interval * random.uniform(0.7, 1.3))  # noqa: S311
             try:
-                await self.reap_if_allowed()
-                await self.expire()
+                if (await self.reap_if_allowed()).deadlines:
+                    await self.expire()
                 self.well()
                 failing = False
             except Exception as error:
@@ -71,13 +71,14 @@ class Reaper:
                 log.log(logging.DEBUG if failing else logging.WARNING, "reaping is interrupted: %s", error)
                 failing = True
 
-    async def reap_if_allowed(self) -> None:
-        expired_by = await self._link.run(self._queries.clock())
-        if await self._was_silent():
-            return
-        since = self._link.contact_since
-        if since is not None and time.monotonic() - since >= self._lease:
-            await self.reap(expired_by)
+    async def reap_if_allowed(self) -> Overdue:
+        """Looks for what is overdue, and reaps unless we were out of contact: then everybody may have been."""
+        found = await self._link.run(self._queries.overdue(self._queues))
+        if not await self._was_silent() and found.leases:
+            since = self._link.contact_since
+            if since is not None and time.monotonic() - since >= self._lease:
+                await self.reap(found.now)
+        return found
 
     async def reap(self, expired_by: datetime | None = None) -> None:
         """Takes back every lease in this worker's queues that had run out at a moment just read, or has run out.

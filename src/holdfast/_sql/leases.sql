@@ -45,6 +45,16 @@ WITH swept AS (
 )
 SELECT count(*) FROM swept
 
+-- overdue --
+-- What time it is, whether a lease has run out or a worker is long silent, and whether a deadline has passed in some queues: who has
+-- nothing to reap asks no more than this.
+SELECT holdfast.now(),
+       EXISTS (SELECT FROM unnest(:queues::text[]) AS q(name) JOIN holdfast.task c ON c.queue = q.name
+               WHERE c.state = 'running' AND c.lease_expires_at < holdfast.now())
+       OR EXISTS (SELECT FROM holdfast.worker w WHERE w.stopped_at IS NULL AND w.seen_at < holdfast.now() - interval '5 minutes'),
+       EXISTS (SELECT FROM unnest(:queues::text[]) AS q(name) JOIN holdfast.task c ON c.queue = q.name
+               WHERE c.state = 'ready' AND c.attempt = 0 AND c.deadline <= holdfast.now())
+
 -- reap --
 -- Expired leases: back to ready with a crash, or parked when the crash budget is used up or the step must
 -- not be rerun by itself. A worker that was stopping is not a crash. The lost attempt is logged.

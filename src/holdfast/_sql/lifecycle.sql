@@ -49,10 +49,10 @@ RETURNING t.id, t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes,
 -- next_due --
 -- How long until the nearest task that is not due yet; due ones are left out, or unclaimable ones would spin.
 SELECT extract(epoch FROM min(soon.run_at) - holdfast.now())::float8
-FROM generate_series(0, 9) AS p(priority)
+FROM unnest(:queues::text[]) AS q(name) CROSS JOIN generate_series(0, 9) AS p(priority)
 CROSS JOIN LATERAL (
     SELECT c.run_at FROM holdfast.task c
-    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at > holdfast.now()
+    WHERE c.queue = q.name AND c.state = 'ready' AND c.priority = p.priority AND c.run_at > holdfast.now()
     ORDER BY c.run_at LIMIT 1
 ) AS soon
 

@@ -75,6 +75,14 @@ class Reaped(NamedTuple):
     error: bytes | None
 
 
+class Overdue(NamedTuple):
+    """When it was looked, and whether leases had run out and deadlines had passed by then."""
+
+    now: datetime
+    leases: bool
+    deadlines: bool
+
+
 class Loops(NamedTuple):
     """How long ago each loop of a worker succeeded, in seconds, and which of them are late; None if nobody knows."""
 

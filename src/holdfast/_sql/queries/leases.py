@@ -1,11 +1,12 @@
 """Leases, and what becomes of tasks whose time has run out: the statements of `leases.sql`."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from holdfast._sql.queries.base import Base, Ids, array, first_set, nothing, rows_of, text, value
 from holdfast._sql.query import Query
-from holdfast._sql.records import Beaten, Reaped
+from holdfast._sql.records import Beaten, Overdue, Reaped
 
 
 class LeaseQueries(Base):
@@ -25,6 +26,9 @@ class LeaseQueries(Base):
 
     def sweep_progress(self, limit: int) -> Query[int]:
         return self._query("sweep_progress", value, limit=limit)
+
+    def overdue(self, queues: Sequence[str]) -> Query[Overdue]:
+        return self._query("overdue", lambda rows: Overdue._make(rows[0]), queues=list(queues))
 
     def reap(self, queue: str, limit: int, expired_by: datetime | None = None) -> Query[list[Reaped]]:
         """`expired_by`: leases that ran out later are left alone; None for all that have run out."""

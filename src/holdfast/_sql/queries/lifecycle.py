@@ -41,8 +41,8 @@ class LifecycleQueries(Base):
             suspects=suspects,
         )
 
-    def next_due(self, queue: str) -> Query[float | None]:
-        return self._query("next_due", value, queue=queue)
+    def next_due(self, queues: Sequence[str]) -> Query[float | None]:
+        return self._query("next_due", value, queues=list(queues))
 
     def obstacles(self, queue: str, above: int, known: list[str]) -> Query[Obstacles]:
         return self._query(
