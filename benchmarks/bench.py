@@ -20,7 +20,8 @@ class Sizes:
     unroutable: int = 100_000
     snapshot: int = 300_000
     settle_seconds: float = 3.0
-    idle_seconds: float = 10.0
+    idle_after: float = 15.0
+    idle_seconds: float = 30.0
     rounds: int = 3
 
 
@@ -33,7 +34,8 @@ QUICK = Sizes(
     unroutable=20_000,
     snapshot=60_000,
     settle_seconds=2.0,
-    idle_seconds=4.0,
+    idle_after=12.0,
+    idle_seconds=10.0,
 )
 """For two minutes."""
 

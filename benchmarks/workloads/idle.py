@@ -12,7 +12,7 @@ def measure(bench: Bench, system: System) -> dict[str, float]:
     bench.fresh(system)
     with place.counting_statements(), Crew.of(system, place) as crew:
         crew.go()
-        time.sleep(bench.sizes.settle_seconds)
+        time.sleep(bench.sizes.idle_after)  # until it has done what it does once, at its start
         await_quiet_statistics()
         before, commits, cpu = place.statements(), place.written()[1], usage(crew.children[0].pid).cpu
         began = time.monotonic()

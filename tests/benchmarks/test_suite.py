@@ -29,6 +29,7 @@ TINY = Sizes(
     unroutable=300,
     snapshot=500,
     settle_seconds=0.2,
+    idle_after=0.2,
     idle_seconds=0.2,
     rounds=1,
 )
