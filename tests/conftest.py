@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pgbouncer import MISSING, PROGRAM, Way
 
@@ -13,6 +14,10 @@ from pgbouncer import MISSING, PROGRAM, Way
 # interrupts a command could work.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No test fails because a machine is slow.
+settings.register_profile("unhurried", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

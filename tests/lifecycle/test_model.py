@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
@@ -239,8 +239,5 @@ def test_F27_random_lives_agree_with_the_model(own_db: Db) -> None:
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=50,
-            deadline=None,
-            print_blob=True,
-            suppress_health_check=[HealthCheck.too_slow],
         ),
     )

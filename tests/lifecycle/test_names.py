@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast._model.names import check_kind, check_queue, check_step, uuid7
@@ -54,7 +54,7 @@ def test_Q1_the_table_and_python_agree_on_nasty_names(db: Db, column: str, name:
 
 @pytest.mark.parametrize("column", CHECKS)
 def test_Q1_fuzzed_names_are_judged_alike_everywhere(db: Db, column: str) -> None:
-    @settings(max_examples=150, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=150)
     @given(name=near | anything)
     @example(name="a\n")
     def judge(name: str) -> None:

@@ -381,7 +381,7 @@ def graphs(draw: st.DrawFn) -> tuple[dict[str, Point], list[tuple[str, str]], di
     return sizes, links, dict.fromkeys(labelled, (31.0, 14.0))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs(), st.booleans())
 def test_nothing_overlaps_and_lines_go_around_boxes(
     graph: tuple[dict[str, Point], list[tuple[str, str]], dict[int, Point]], even: bool
