@@ -349,6 +349,7 @@ def test_what_nobody_has_counted_for_long_is_said_to_be_missing(counting: Db) ->
     assert found.missing_since is None and found.total.attempts == 2
 
 
+@pytest.mark.direct("it reads the statistics of its own session")
 def test_a_days_log_is_not_read_to_count_a_minute_of_it(own_db: Db) -> None:
     """Whatever is known about the tables: with no statistics, and after an ANALYZE."""
     db = own_db
