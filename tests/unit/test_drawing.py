@@ -78,6 +78,14 @@ def test_t23_where_tasks_begin_and_where_they_never_end() -> None:
     assert beginnings({}) == endless({}) == []
 
 
+def test_the_first_step_is_known_whatever_the_order() -> None:
+    ring = {"B": [Edge("C")], "C": [Edge("A")], "A": [Edge("B"), Edge(END)]}
+    assert beginnings(ring) == ["B"]
+    assert beginnings(ring, "A") == ["A"] and beginnings(ring, "gone") == ["B"]
+    assert beginnings({**ring, "Alone": [Edge("A")]}, "B") == ["B", "Alone"]
+    assert Drawing("k", ring, first="A").steps == ["A", "B", "C"]
+
+
 def test_t23_a_graph_as_workers_stored_it() -> None:
     assert declared({"A": ["B", "end"], "B": []}) == {"A": [Edge("B"), Edge(END)], "B": []}
     assert declared({"A": [1, None, "B"], "B": 3, "C": "text"}) == {"A": [Edge("B")]}

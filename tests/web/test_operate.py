@@ -153,11 +153,59 @@ async def test_workers_tell_what_they_have_in_hand(browser: Browser, holdfast_ur
         "busy": "running",
     }
     [busy] = [each for each in found["workers"] if each["info"]["name"] == "busy"]
-    assert [each["id"] for each in busy["current"]] == sorted(ids, reverse=True)[:5]
+    assert [each["id"] for each in busy["current"]] == sorted(ids)[:5]
     assert (found["running"], found["slots"]) == (7, 10)
     page = await browser.page("/workers")
-    assert f"/tasks/{ids[-1]}" in page and "all 7" in page and "stopped-one" not in page
+    assert f"/tasks/{ids[0]}" in page and "all 7" in page and "stopped-one" not in page
     assert "stopped-one" in await browser.page("/workers?all=true")
+
+
+async def test_each_worker_tells_its_own_tasks_however_many_others_have(browser: Browser, holdfast_url: str) -> None:
+    old, busy = plant_worker(holdfast_url, "old", queues=["mail"]), plant_worker(holdfast_url, "busy")
+    lease = {"worker_id": old, "lease_expires_at": "2100-01-01", "claimed_at": "2026-01-02"}
+    late = plant_task(holdfast_url, state="running", queue="mail", **lease)
+    early = plant_task(holdfast_url, state="running", queue="mail", **lease | {"claimed_at": "2026-01-01"})
+    rows(
+        holdfast_url,
+        """
+        insert into holdfast.task (id, kind, step, state, worker_id, lease_expires_at, claimed_at)
+        select holdfast.new_id(), 'greeter', 'ReadName', 'running', $1::uuid, '2100-01-01', '2026-01-03'
+        from generate_series(1, 600)
+        """,
+        busy,
+    )
+    rows(
+        holdfast_url,
+        """insert into holdfast.progress (task_id, queue, attempt, fraction, note, updated_at)
+           values ($1::uuid, 'mail', 1, 0.25, 'page 3', holdfast.now())""",
+        early,
+    )
+    found = {each["info"]["name"]: each for each in (await browser.json("/api/workers"))["workers"]}
+    assert [each["id"] for each in found["old"]["current"]] == [early, late]
+    assert (found["busy"]["info"]["running"], len(found["busy"]["current"])) == (600, 5)
+    assert "25 % page 3" in await browser.page("/workers")
+
+
+async def test_a_late_loop_is_told_with_its_worker(browser: Browser, holdfast_url: str) -> None:
+    plant_worker(holdfast_url, "slow")
+    assert "no success for too long" not in await browser.page("/workers")
+    rows(holdfast_url, "update holdfast.worker set late = array['reap', 'schedules']")
+    assert "reap, schedules: no success for too long" in await browser.page("/workers")
+
+
+async def test_W4_all_workers_are_asked_to_stop_in_somebodys_name(browser: Browser, holdfast_url: str) -> None:
+    assert "/workers/stop" not in await browser.page("/workers")
+    for name in ("one", "two"):
+        plant_worker(holdfast_url, name)
+    assert 'href="/workers/stop"' in await browser.page("/workers")
+    question = await browser.page("/workers/stop")
+    assert "Stop all workers?" in question and "2 of them are live" in question
+    assert rows(holdfast_url, "select 1 from holdfast.worker where stop_requested_at is not null") == []
+    answer = await browser.post("/workers/stop", {"why": "moving house"})
+    assert answer.headers["location"] == "/workers"
+    assert rows(holdfast_url, "select 1 from holdfast.worker where stop_requested_at is null") == []
+    [(action, by, why, new)] = changes(holdfast_url)
+    assert (action, why, new) == ("stop", "moving house", {"worker": "all"}) and by
 
 
 async def test_W4_a_worker_is_asked_to_stop_in_somebodys_name(browser: Browser, holdfast_url: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -88,6 +89,34 @@ async def test_a_task_is_told_in_full(browser: Browser, holdfast_url: str) -> No
     page = await browser.page(f"/tasks/{id}")
     assert str(BIG) in page and "the-worker" in page and "no such file" in page
     assert 'class="step visited"' in page and 'class="step current"' in page and 'class="link taken"' in page
+
+
+async def test_an_error_is_told_with_its_place_its_causes_and_their_tracebacks(
+    browser: Browser, holdfast_url: str
+) -> None:
+    head, mine = "Traceback (most recent call last):\n", '  File "/srv/shop.py", line 3, in send\n    x()\n'
+    library = '  File "/venv/lib/python3.12/site-packages/lib.py", line 4, in x\n    y()\n'
+    cause = {"type": "TimeoutError", "message": "so slow", "traceback": head + mine + "TimeoutError: so slow"}
+    error = {"type": "OSError", "message": "no", "place": "shop.send:3", "causes": [cause, "odd"]}
+    id = plant_task(holdfast_url, error={**error, "traceback": head + mine + library + "OSError: no"})
+    page = await browser.page(f"/tasks/{id}")
+    assert "shop.send:3" in page and "1 frame of libraries" in page and "site-packages/lib.py" in page
+    titles = ["Traceback, your code", "Traceback, all of it", "Traceback of its cause, TimeoutError: so slow"]
+    assert re.findall(r'<details class="traceback"(?: open)?><summary>(.*?)</summary>', page) == titles
+
+
+async def test_where_tasks_begin_is_told_by_the_first_step(browser: Browser, holdfast_url: str) -> None:
+    graph = {"Ask": ["Tell"], "Tell": ["Ask", "end"]}
+    rows(
+        holdfast_url,
+        "insert into holdfast.kind (name, queue, priority, first, graph) values ('k', 'q', 0, 'Tell', $1::jsonb)",
+        json.dumps(graph),
+    )
+    id = plant_task(holdfast_url, kind="k", step="Ask")
+    assert (await browser.json(f"/api/tasks/{id}"))["first"] == "Tell"
+    for path in (f"/tasks/{id}", "/kinds/k"):
+        page = await browser.page(path)
+        assert page.count('class="start"') == 1 and page.index('data-step="Tell"') < page.index('data-step="Ask"')
 
 
 async def test_an_unknown_task_is_told(browser: Browser) -> None:

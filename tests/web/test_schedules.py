@@ -10,7 +10,7 @@ from holdfast.schedules import ScheduleInfo
 from holdfast.web.amounts import size
 from holdfast.web.plans import next_change, next_plans
 
-from .conftest import Browser, rows
+from .conftest import HERE, Browser, plant_worker, rows
 from .test_operate import changes
 
 STEP: dict[str, Any] = {"step": "greeter.ReadName", "args": {"filename": "name.txt", "password": "sesame-open"}}
@@ -121,6 +121,27 @@ async def test_S9_a_schedule_is_fired_paused_and_resumed_in_somebodys_name(brows
     assert len({each[1] for each in acted}) == 1 and acted[0][1]
     assert rows(holdfast_url, "select kind, step from holdfast.task") == [("greeter", "ReadName")]
     await browser.post("/schedules/nothing/fire", status=400)
+
+
+async def test_S9_a_schedule_is_deleted_unless_code_declares_it(browser: Browser, holdfast_url: str) -> None:
+    plant_schedule(holdfast_url)
+    before = len(changes(holdfast_url))
+    question = await browser.page("/schedules/nightly/delete")
+    assert "Delete nightly?" in question and "would come back" not in question
+    rows(holdfast_url, "update holdfast.schedule set declared = definition")
+    worker = plant_worker(holdfast_url)
+    rows(holdfast_url, "update holdfast.worker set schedules = array['nightly'] where id = $1::uuid", worker)
+    assert "would come back" in await browser.page("/schedules/nightly/delete")
+    answer = await browser.client.post("/schedules/nightly/delete", headers=HERE)
+    assert answer.status_code in (400, 409) and "is declared in the code of a live worker" in answer.text
+    assert len(changes(holdfast_url)) == before
+    rows(holdfast_url, "update holdfast.worker set schedules = '{}'")
+    deleted = await browser.post("/schedules/nightly/delete", {"why": "nobody reads it"})
+    assert deleted.headers["location"] == "/schedules"
+    [(action, by, why, new)] = changes(holdfast_url)[before:]
+    assert (action, why, new) == ("delete", "nobody reads it", {"schedule": "nightly"}) and by
+    assert rows(holdfast_url, "select 1 from holdfast.schedule") == []
+    await browser.page("/schedules/nightly/delete", status=404)
 
 
 async def test_S10_a_backfill_is_shown_first_and_then_made_once(browser: Browser, holdfast_url: str) -> None:

@@ -71,6 +71,13 @@ def plant(url: str) -> list[str]:
                 values (holdfast.new_id(), $1, $1, 1, $1, array['default'], array[$1], 1, 3, array[$1]) returning id""",
             (ALL,),
         ).fetchone() or [None]
+        lease = {"worker_id": str(worker), "lease_expires_at": "2100-01-01", "claimed_at": "2026-01-01"}
+        running = plant_task(url, state="running", **lease)
+        connection.execute(
+            b"""insert into holdfast.progress (task_id, queue, attempt, fraction, note)
+                values ($1::uuid, 'default', 1, 0.5, $2)""",
+            (running, ALL),
+        )
         connection.execute(
             b"""insert into holdfast.attempt (task_id, queue, kind, step, moves, attempt, worker_id, claimed_at,
                    finished_at, outcome, args, error, report)
@@ -117,13 +124,14 @@ def plant(url: str) -> list[str]:
                            ($1, $2, '2026-01-01T00:00Z', holdfast.now(), null, null, $2, false)""",
                 (name, ALL, ids[0]),
             )
-    return ids
+    return [*ids, running]
 
 
 async def test_X5_no_text_becomes_html(browser: Browser, holdfast_url: str) -> None:
-    first, second = plant(holdfast_url)
+    first, second, third = plant(holdfast_url)
     [(worker,)] = rows(holdfast_url, "select id::text from holdfast.worker limit 1")
-    pages = ["/", "/tasks", f"/tasks/{first}", f"/tasks/{second}", "/parked", "/bulk/new?verb=retry&q=state:parked"]
+    pages = ["/", "/tasks", f"/tasks/{first}", f"/tasks/{second}", f"/tasks/{third}", "/parked"]
+    pages += ["/bulk/new?verb=retry&q=state:parked"]
     pages += ["/queues", "/queues/default/resume", "/kinds/greeter", "/kinds/greeter/resume"]
     pages += ["/workers", f"/workers/{worker}/stop"]
     pages += ["/schedules", "/schedules/evil", "/schedules/evil/resume", "/schedules/evil/fire", "/schedules/other"]
@@ -132,7 +140,8 @@ async def test_X5_no_text_becomes_html(browser: Browser, holdfast_url: str) -> N
         text = await browser.page(path)
         assert Page(text).wrong == [], path
         assert "alert(1)" in text, path
-    for path in ("/kinds", "/queues/default/pause", "/kinds/greeter/pause", "/schedules/evil/backfill", "/database"):
+    others = ["/kinds", "/workers/stop", "/schedules/evil/delete", "/schedules/evil/backfill", "/database"]
+    for path in (*others, "/queues/default/pause", "/kinds/greeter/pause"):
         assert Page(await browser.page(path)).wrong == [], path
 
 

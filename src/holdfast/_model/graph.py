@@ -55,10 +55,11 @@ def declared(stored: object) -> dict[str, list[Edge]]:
     }
 
 
-def beginnings(graph: Graph) -> list[str]:
-    """Where tasks seem to begin: steps that no other leads to, and the first of each loop that nothing leads into."""
+def beginnings(graph: Graph, first: str | None = None) -> list[str]:
+    """Where tasks seem to begin: the `first` step, if it is known, steps that no other leads to, and of each loop that
+    nothing leads into the one that the graph names first."""
     led_to = {edge.step for step, followers in graph.items() for edge in followers if edge.step != step}
-    found = {step for step in graph if step not in led_to}
+    found = {step for step in graph if step not in led_to or step == first}
     reached = reachable(graph, found)
     for step in graph:
         if step not in reached:

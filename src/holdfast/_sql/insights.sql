@@ -91,6 +91,17 @@ FROM (SELECT r.id, r.queue, r.kind, r.step, r.attempt, r.worker_id, r.claimed_at
 LEFT JOIN holdfast.progress p ON p.task_id = t.id AND p.queue = t.queue AND p.attempt = t.attempt
 ORDER BY t.claimed_at, t.id
 
+-- in_hand --
+-- What some workers execute, the longest first, no more of each than so many.
+SELECT t.id, t.queue, t.kind, t.step, t.attempt, t.worker_id, t.claimed_at,
+       date_part('epoch', greatest(holdfast.now() - t.claimed_at, interval '0')), p.fraction, coalesce(p.note, '')
+FROM holdfast.worker w CROSS JOIN LATERAL (
+    SELECT r.id, r.queue, r.kind, r.step, r.attempt, r.worker_id, r.claimed_at FROM holdfast.task r
+    WHERE r.state = 'running' AND r.queue::text = ANY (w.queues) AND r.worker_id = w.id
+    ORDER BY r.claimed_at, r.id LIMIT :limit::integer) AS t
+LEFT JOIN holdfast.progress p ON p.task_id = t.id AND p.queue = t.queue AND p.attempt = t.attempt
+WHERE w.id = ANY (:workers::uuid[]) ORDER BY t.claimed_at, t.id
+
 -- recent_failures --
 -- What was parked in the last day, the latest first.
 SELECT l.task_id, l.queue, l.kind, l.step, l.attempt, l.finished_at, l.error ->> 'type', left(l.error ->> 'message', 1000)

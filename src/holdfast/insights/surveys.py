@@ -1,6 +1,8 @@
 """What people ask about all tasks at once: queues, kinds, workers, what is parked, figures."""
 
+from collections.abc import Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.figures import By, Figures
@@ -18,7 +20,7 @@ from holdfast._model.overview import (
 from holdfast._sql import figures as counted
 from holdfast._sql.filters import filtered
 from holdfast._sql.queries import Queries
-from holdfast._sql.query import Query
+from holdfast._sql.query import Query, Row
 from holdfast.insights.rows import WorkerInfo, kind_in, worker_in
 
 
@@ -32,6 +34,19 @@ def running(queries: Queries, *, limit: int = 50) -> Query[list[RunningInfo]]:
     """What is being executed, the longest first."""
     query = queries.read("running", limit=limit)
     return Query(query.statement, query.parameters, lambda rows: [RunningInfo(*row) for row in rows])
+
+
+def in_hand(queries: Queries, workers: Sequence[UUID], *, limit: int = 5) -> Query[dict[UUID, list[RunningInfo]]]:
+    """What each of these workers executes, the longest first, no more of each than `limit`."""
+    query = queries.read("in_hand", workers=list(workers), limit=limit)
+
+    def by_worker(rows: Sequence[Row]) -> dict[UUID, list[RunningInfo]]:
+        found: dict[UUID, list[RunningInfo]] = {}
+        for each in (RunningInfo(*row) for row in rows):
+            found.setdefault(each.worker_id, []).append(each)
+        return found
+
+    return Query(query.statement, query.parameters, by_worker)
 
 
 def recent_failures(queries: Queries, *, limit: int = 50) -> Query[list[FailureInfo]]:

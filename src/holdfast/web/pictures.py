@@ -27,16 +27,17 @@ THINNEST = 0.8
 def way(found: "TaskPage") -> Markup:
     """The graph of a task's kind with the way that it took; as the task stands, so is the colour of its end."""
     edges = declared(found.graph)
-    # The database keeps no order, and in a loop only the order tells where tasks begin.
+    # The database keeps no order; where it knows no first step either, the way tells where tasks begin.
     edges = {step: edges[step] for step in dict.fromkeys((*found.way, *in_order(edges))) if step in edges}
-    pictures = _both_ways(Drawing(found.task.kind, edges, way=found.way[-LONGEST_WAY:]))
+    pictures = _both_ways(Drawing(found.task.kind, edges, way=found.way[-LONGEST_WAY:], first=found.first))
     return Markup(f'<div class="now-{tone(found.task.phase)}">{pictures}</div>')  # noqa: S704 - escaped
 
 
 def kind(found: "KindPage", url: Callable[..., str]) -> Markup:
     """The graph of a kind with how many tasks stand at each step; a step leads to its tasks."""
     filters = {each.name: each.filter for each in found.steps}
-    drawing = Drawing(found.name, declared(found.graph), {each.name: each.tasks for each in found.steps})
+    first = found.declared.first if found.declared is not None else None
+    drawing = Drawing(found.name, declared(found.graph), {each.name: each.tasks for each in found.steps}, first=first)
     return _both_ways(drawing, lambda _, step: url("/tasks", q=filters[step]) if step in filters else None)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.web import charts, pictures
+from holdfast.web import charts, pictures, tracebacks
 from holdfast.web.amounts import amount, lasted, number, size
 from holdfast.web.tones import tone
 
@@ -40,7 +40,9 @@ def environment() -> Environment:
         without_commands=without_commands,
         size=size,
     )
-    made.filters.update(way_picture=pictures.way, kind_picture=pictures.kind, bar=pictures.bar, charts=charts.charts)
+    made.filters.update(
+        way_picture=pictures.way, kind_picture=pictures.kind, bar=pictures.bar, charts=charts.charts, own=tracebacks.own
+    )
     return made
 
 

@@ -43,13 +43,20 @@ class Drawing:
     """What is to be drawn of a kind.
 
     `counts` has the tasks at each step by state; `way` the steps that one task went through, in order, with `end`
-    as the last if it is done. Both may name steps that the graph does not have: they are drawn as strangers.
+    as the last if it is done. Both may name steps that the graph does not have: they are drawn as strangers. `first`
+    is the step that tasks begin with; without it the graph is looked at, and in a loop the order of its steps decides.
     """
 
     kind: str
     edges: Graph
     counts: Mapping[str, Counts] = field(default_factory=dict)
     way: Sequence[str] = ()
+    first: str | None = None
+
+    @cached_property
+    def beginnings(self) -> list[str]:
+        """Where tasks seem to begin."""
+        return beginnings(self.edges, self.first)
 
     @property
     def is_function(self) -> bool:
@@ -67,7 +74,7 @@ class Drawing:
     @cached_property
     def steps(self) -> list[str]:
         """All steps: first those where tasks begin, last the strangers."""
-        first = beginnings(self.edges)
+        first = self.beginnings
         return [*first, *(step for step in self.edges if step not in first), *self.strangers]
 
     @cached_property

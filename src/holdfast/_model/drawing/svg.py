@@ -14,7 +14,7 @@ from holdfast._model.drawing.lines import Layout, Line, arrange
 from holdfast._model.drawing.spread import Box
 from holdfast._model.drawing.style import STYLE
 from holdfast._model.drawing.subject import STATES, Counts, Drawing, Link, shown, told
-from holdfast._model.graph import END, beginnings
+from holdfast._model.graph import END
 from holdfast._model.step import MAIN
 
 Address: TypeAlias = Callable[[str, str], str | None]
@@ -91,7 +91,7 @@ def _graph(drawing: Drawing, downwards: bool | None, titles: bool, address: Addr
     body = _title(drawing.kind) if titles else ""
     for link, line in zip(links, layout.lines, strict=True):
         body += _link(link, line, at, on_way=bool(drawing.way))
-    for step in beginnings(drawing.edges):
+    for step in drawing.beginnings:
         body += _beginning(layout.boxes[step], at)
     for name in drawing.nodes:
         box = layout.boxes[name]

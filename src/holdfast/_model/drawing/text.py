@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from holdfast._model.drawing.subject import STATES, Counts, Drawing, shown
-from holdfast._model.graph import END, UNKNOWN, Edge, beginnings
+from holdfast._model.graph import END, UNKNOWN, Edge
 from holdfast._model.step import MAIN
 
 Paint: TypeAlias = Callable[[str, str], str]
@@ -46,7 +46,7 @@ def _rows(drawing: Drawing, paint: Paint) -> Iterator[tuple[str, str, Counts]]:
     """The lines of a tree, plain and painted, each with the counts that belong to it."""
     strangers = drawing.strangers
     led_to = {edge.step for followers in drawing.edges.values() for edge in followers}
-    first = [*beginnings(drawing.edges), *(step for step in strangers if step not in led_to)]
+    first = [*drawing.beginnings, *(step for step in strangers if step not in led_to)]
     entered: set[str] = set()
     left: set[str] = set()
     # What is still to be drawn, the next one last: prefix, arrow, edge. No arrow means: this step is left.

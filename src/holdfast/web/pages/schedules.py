@@ -1,4 +1,5 @@
-"""Schedules: what recurs, in plain words, when it comes next and what became of it; fire, pause, resume, backfill."""
+"""Schedules: what recurs, in plain words, when it comes next and what became of it; fire, pause, resume, delete,
+backfill."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -171,6 +172,18 @@ async def ask_to_resume_schedule(look: Look, *, name: str) -> Question:
     )
 
 
+@page("/schedules/{name}/delete", "Delete a schedule", "question.html", live=False)
+async def ask_to_delete_schedule(look: Look, *, name: str) -> Question:
+    """What it means to delete a schedule."""
+    info = await _one(look, name)
+    says = ["Nothing more of it is enqueued. Its tasks stay, and so does its history, under its name."]
+    if info.in_code and info.condition != "orphaned":
+        says.append("A live worker declares it in its code: it would come back, so this is refused. Pause it instead.")
+    return Question(
+        f"Delete {name}?", says, "Delete it", f"/schedules/{name}/delete", f"/schedules/{name}", is_danger=True
+    )
+
+
 @action("/schedules/{name}/fire", _to_the_schedule)
 async def fire_schedule(act: Act, *, name: str, scope: str | None = None, why: str | None = None) -> Acted:
     """Enqueues an occurrence now, whatever the timing says; for all scopes, or for one."""
@@ -187,6 +200,13 @@ async def pause_schedule(act: Act, *, name: str, why: str | None = None) -> Acte
 async def resume_schedule(act: Act, *, name: str, why: str | None = None) -> Acted:
     """Lets a paused schedule go on from now."""
     return Acted(name, await act.app.schedules.resume(name, by=act.by, why=why), [])
+
+
+@action("/schedules/{name}/delete", lambda _: "/schedules")
+async def delete_schedule(act: Act, *, name: str, why: str | None = None) -> Acted:
+    """Deletes a schedule; its tasks and its history stay. Refused if the code of a live worker declares it."""
+    await act.app.schedules.delete(name, by=act.by, why=why)
+    return Acted(name, "deleted", [])
 
 
 # --- backfill

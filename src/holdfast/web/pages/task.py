@@ -33,6 +33,7 @@ class TaskPage:
     visits: list[Visit]
     way: list[str]
     graph: Mapping[str, Any]
+    first: str | None
     attempts: list[AttemptInfo]
     earlier: int
     forgotten: int
@@ -58,6 +59,7 @@ async def task(look: Look, *, id: UUID) -> TaskPage:
         visits=stays,
         way=[each.step for each in stays] + ([END] if found.state == "done" else []),
         graph=kind.graph if kind is not None else {},
+        first=kind.first if kind is not None else None,
         attempts=attempts,
         earlier=earlier,
         forgotten=0 if earlier else insights.forgotten(found, attempts),

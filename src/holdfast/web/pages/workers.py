@@ -1,41 +1,27 @@
-"""Workers: where they run, what they do now, when they were last heard of; a request to stop."""
+"""Workers: where they run, what they do now, when they were last heard of; a request to stop, to one or to all."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from holdfast import insights
-from holdfast._model.filter import EVERYTHING
-from holdfast._model.reference import TaskInfo
-from holdfast.insights import WorkerInfo
+from holdfast.insights import RunningInfo, WorkerInfo
 from holdfast.web.asking import Act, Look
 from holdfast.web.places import action, page
 from holdfast.web.problems import Problem
 from holdfast.web.questions import Question
 
 MOST = 500
-"""Workers and running tasks that are looked at."""
+"""Workers that are looked at."""
 SHOWN = 5
 """Running tasks of a worker that are shown; the others are one click away."""
 
 
 @dataclass(frozen=True)
-class Current:
-    """A task that a worker has just now."""
-
-    id: UUID
-    kind: str
-    step: str
-    since: datetime | None
-
-
-@dataclass(frozen=True)
 class Worker:
-    """A worker, and some of the tasks that it has."""
+    """A worker, and the tasks that it has had for the longest."""
 
     info: WorkerInfo
-    current: list[Current]
+    current: list[RunningInfo]
 
 
 @dataclass(frozen=True)
@@ -55,22 +41,17 @@ async def workers(look: Look, *, all: bool = False) -> WorkerList:
     """Workers with what they serve and have in hand; also those that have stopped, if asked for."""
     known = await look(insights.workers(look.queries, limit=MOST))
     shown = [each for each in known if all or each.stopped_at is None]
-    running = await look(insights.tasks(look.queries, EVERYTHING.with_term("state", "running"), limit=MOST))
+    current = await look(insights.in_hand(look.queries, [each.id for each in shown if each.running], limit=SHOWN))
     kinds = await look(insights.kinds(look.queries))
     live = [each for each in known if each.live]
     return WorkerList(
         all,
-        [Worker(each, _current(each, running)) for each in shown],
+        [Worker(each, current.get(each.id, [])) for each in shown],
         [f"Kind {each.name}: {each.differs}." for each in kinds if each.differs],
         sum(each.slots for each in live),
         sum(each.running for each in live),
         sum(each.stuck for each in live),
     )
-
-
-def _current(worker: WorkerInfo, running: Iterable[TaskInfo]) -> list[Current]:
-    found = [Current(each.id, each.kind, each.step, each.claimed_at) for each in running if each.worker_id == worker.id]
-    return found[:SHOWN]
 
 
 # --- stop
@@ -109,6 +90,26 @@ async def ask_to_stop_worker(look: Look, *, id: UUID) -> Question:
     )
 
 
+@page("/workers/stop", "Stop all workers", "question.html", live=False)
+async def ask_to_stop_all_workers(look: Look) -> Question:
+    """What it means to stop all workers."""
+    live = [each for each in await look(insights.workers(look.queries, limit=10_000)) if each.live]
+    running = sum(each.running for each in live)
+    return Question(
+        "Stop all workers?" if len(live) != 1 else "Stop the only worker?",
+        [
+            f"{len(live):,} of them are live. Each takes nothing new, lets its running steps finish within its grace "
+            f"period, gives the others back, and ends: as by SIGTERM. Now {running:,} tasks are running.",
+            "Until workers are started again, nothing is executed. Where something keeps them alive, such as systemd "
+            "or Kubernetes, that starts new ones: to hold tasks back, pause their queues instead.",
+        ],
+        "Stop all",
+        "/workers/stop",
+        "/workers",
+        is_danger=True,
+    )
+
+
 def _to_workers(_: Stopping) -> str:
     return "/workers"
 
@@ -120,3 +121,9 @@ async def stop_worker(act: Act, *, id: UUID, why: str | None = None) -> Stopping
     if not asked:
         raise Problem(404, "Not found", f"There is no running worker {id}.")
     return Stopping(asked)
+
+
+@action("/workers/stop", _to_workers)
+async def stop_all_workers(act: Act, *, why: str | None = None) -> Stopping:
+    """Asks all workers to stop, as by SIGTERM."""
+    return Stopping(await act.app.stop_workers(by=act.by, why=why))
