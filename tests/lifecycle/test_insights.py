@@ -267,6 +267,7 @@ def test_what_is_asked_often_enters_an_index(own_db: Db) -> None:
         (insights.task(own_db.queries, some), "task_pkey"),
         (insights.unfinished(own_db.queries, above=some, limit=100), "task_pkey"),
         (insights.workers(own_db.queries), "task_running"),
+        (insights.in_hand(own_db.queries, [some]), "task_running"),
     ]
     for query, index in asked:
         for plan in (own_db.explain(query), generic_plan(own_db, query.statement)):

@@ -116,7 +116,7 @@ async def test_where_tasks_begin_is_told_by_the_first_step(browser: Browser, hol
     assert (await browser.json(f"/api/tasks/{id}"))["first"] == "Tell"
     for path in (f"/tasks/{id}", "/kinds/k"):
         page = await browser.page(path)
-        assert page.count('class="start"') == 1 and page.index('data-step="Tell"') < page.index('data-step="Ask"')
+        assert page.count('class="start"') == 2 and page.index('data-step="Tell"') < page.index('data-step="Ask"')
 
 
 async def test_an_unknown_task_is_told(browser: Browser) -> None:

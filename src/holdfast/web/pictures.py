@@ -28,7 +28,7 @@ def way(found: "TaskPage") -> Markup:
     """The graph of a task's kind with the way that it took; as the task stands, so is the colour of its end."""
     edges = declared(found.graph)
     # The database keeps no order; where it knows no first step either, the way tells where tasks begin.
-    edges = {step: edges[step] for step in dict.fromkeys((*found.way, *in_order(edges))) if step in edges}
+    edges = {step: edges[step] for step in dict.fromkeys((*found.way, *in_order(edges, found.first))) if step in edges}
     pictures = _both_ways(Drawing(found.task.kind, edges, way=found.way[-LONGEST_WAY:], first=found.first))
     return Markup(f'<div class="now-{tone(found.task.phase)}">{pictures}</div>')  # noqa: S704 - escaped
 
