@@ -158,3 +158,6 @@ async def test_paused_kinds_and_late_loops_are_told_after_what_is_worse(browser:
         "Worker slow is behind: reap has not succeeded for too long.",
         "Kind greeter is paused by ada.",
     ]
+    plant_parking(holdfast_url, 101, "1 minute")
+    tones = [each["tone"] for each in (await browser.json("/api"))["banners"]]
+    assert tones == ["bad", "bad", "warning", "warning"]

@@ -161,7 +161,8 @@ async def test_workers_tell_what_they_have_in_hand(browser: Browser, holdfast_ur
 
 
 async def test_each_worker_tells_its_own_tasks_however_many_others_have(browser: Browser, holdfast_url: str) -> None:
-    old, busy = plant_worker(holdfast_url, "old", queues=["mail"]), plant_worker(holdfast_url, "busy")
+    old = plant_worker(holdfast_url, "old", queues=["mail"])
+    busy = plant_worker(holdfast_url, "busy", queues=["default", "mail"])
     lease = {"worker_id": old, "lease_expires_at": "2100-01-01", "claimed_at": "2026-01-02"}
     late = plant_task(holdfast_url, state="running", queue="mail", **lease)
     early = plant_task(holdfast_url, state="running", queue="mail", **lease | {"claimed_at": "2026-01-01"})

@@ -54,7 +54,7 @@ def plant(url: str) -> list[str]:
         "type": ALL,
         "message": ALL,
         "place": ALL,
-        "traceback": ALL,
+        "traceback": f'{ALL}\n  File "/x/site-packages/a.py", line 1, in f\n  File "/{ALL}", line 2\n    {ALL}\n{ALL}',
         "causes": [{"type": ALL, "message": ALL, "traceback": ALL}, ALL, 7],
         ALL: ALL,
     }
