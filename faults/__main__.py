@@ -10,7 +10,7 @@ from pathlib import Path
 
 from faults import report
 from faults.all import FAULTS
-from faults.lab import own_server
+from faults.places import own_server
 from faults.suite import Result, run
 
 SPARE = 15.0
@@ -31,11 +31,11 @@ def main() -> int:
     scale = max(0.1, min(1.0 if options.only is None else 10.0, left / wanted)) if options.minutes else 1.0
     print(f"seed {seed}, {len(names)} faults")
     results: list[Result] = []
-    with own_server() as server:
+    with own_server() as place:
         for name in names:
             chosen = FAULTS[name]
             say = _progress(name)
-            result = run(chosen, server, seed, chosen.seconds * scale, say)
+            result = run(chosen, place, seed, chosen.seconds * scale, say)
             results.append(result)
             say("")
             print(report.line(result), flush=True)

@@ -4,7 +4,8 @@ import asyncio
 import time
 
 from faults.crew import nap
-from faults.lab import Lab, run_sql
+from faults.lab import Lab
+from faults.places import run_sql
 from faults.suite import Figures, fault, spread
 from holdfast import Entry
 from holdfast._db.connection import connect_sync

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,12 @@ from uuid import uuid4
 
 from faults import crew, history
 from faults.checker import Violation, check
-from faults.history import UNLIMITED, History
+from faults.history import History
 from faults.load import Load
 from faults.oracle import WORKER, Execution, Line, read_lines
+from faults.places import Place, run_sql
 from faults.proxy import Proxy
-from holdfast import App, embedded
-from holdfast._db.connection import connect_sync, with_database
-from holdfast._db.migrate import migrate
-from holdfast.embedded import Server
+from holdfast import App
 
 ROOT = Path(__file__).parents[1]
 LEASE, REAP, POLL = 1.5, 0.3, 0.2
@@ -33,29 +31,6 @@ LEASE, REAP, POLL = 1.5, 0.3, 0.2
 CONCURRENCY = 8
 PATIENCE = 120.0
 """Seconds after which a wait is given up, and a run found wrong."""
-
-
-@contextmanager
-def own_server() -> Iterator[Server]:
-    """A server of our own, with a pattern for databases."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
-    server = embedded.start(folder, durable=False)
-    try:
-        asyncio.run(migrate(server.url()))
-        run_sql(server.url(), crew.EFFECTS)
-        run_sql(server.url(), "CREATE DATABASE pattern TEMPLATE postgres")
-        yield server
-    finally:
-        embedded.reset(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def run_sql(url: str, text: str, *values: object) -> list[tuple[Any, ...]]:
-    """Runs SQL with numbered parameters, whatever limits a fault has set for others."""
-    with connect_sync(url, "lab") as connection:
-        connection.execute(UNLIMITED)
-        cursor = connection.execute(text.encode(), values or None)
-        return cursor.fetchall() if cursor.description else []
 
 
 @dataclass(eq=False)
@@ -92,7 +67,7 @@ class Member:
 class Lab:
     """One run of one fault, on a database of its own."""
 
-    server: Server
+    place: Place
     seed: int
     seconds: float = 5.0
     """How long the fault goes on."""
@@ -104,7 +79,8 @@ class Lab:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-fault-"))
-        self.direct = with_database(self.server.url(), self.database)
+        self.server = self.place.server
+        self.direct = self.place.url(self.database)
         self.url = self.direct
         self.members: list[Member] = []
         self.violations: list[Violation] = []
@@ -117,8 +93,8 @@ class Lab:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["Lab"]:
-        await asyncio.to_thread(run_sql, self.server.url(), f"CREATE DATABASE {self.database} TEMPLATE pattern")
-        run_sql(self.server.url(), f"ALTER DATABASE {self.database} SET synchronous_commit = on")
+        await asyncio.to_thread(run_sql, self.place.url(), f"CREATE DATABASE {self.database} TEMPLATE pattern")
+        run_sql(self.place.url(), f"ALTER DATABASE {self.database} SET synchronous_commit = on")
         try:
             yield self
         finally:
@@ -130,8 +106,8 @@ class Lab:
                 await self.app.close()
             if self.proxy is not None:
                 self.proxy.stop()
-            embedded.start(self.server.folder, durable=False)
-            run_sql(self.server.url(), f"DROP DATABASE {self.database} WITH (FORCE)")
+            self.place.ensure()
+            run_sql(self.place.url(), f"DROP DATABASE {self.database} WITH (FORCE)")
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
@@ -230,8 +206,8 @@ class Lab:
 
     # --- workers
 
-    def start(self, *options: str, command: tuple[str, ...] = (), **environment: str) -> Member:
-        """A worker process more. `command` goes before it, such as faketime."""
+    def start(self, *options: str, **environment: str) -> Member:
+        """A worker process more."""
         label = f"w{len(self.members) + 1}"
         log = self.folder / f"{label}.txt"
         settings = {"lease": self.lease, "reap": REAP, "poll": POLL, "grace": 10, "concurrency": CONCURRENCY}
@@ -239,7 +215,7 @@ class Lab:
         worker = [sys.executable, "-m", "holdfast.cli", "worker", "faults.crew:app", *given, *options]
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [*command, *worker],
+                worker,
                 cwd=ROOT,
                 stdout=file,
                 stderr=file,

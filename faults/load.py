@@ -36,6 +36,7 @@ class Load:
         self._stop = asyncio.Event()
         self._numbers = count()
         self._callers: list[asyncio.Task[None]] = []
+        self.errors: list[Exception] = []
 
     def start(self) -> None:
         self._callers = [asyncio.create_task(self._call()) for _ in range(CALLERS)]
@@ -110,8 +111,9 @@ class Load:
             id = await ask()
         except _ChangedMind:
             self.ledger.rolled_back.add(tag)
-        except Exception:  # whatever was raised: the caller does not know
+        except Exception as error:  # whatever was raised: the caller does not know
             self.ledger.unknown.add(tag)
+            self.errors.append(error)
         else:
             if id:
                 self.ledger.acknowledged[tag] = id

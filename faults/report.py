@@ -15,6 +15,8 @@ _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 def line(result: Result) -> str:
     """One fault on one line."""
     figures = ", ".join(f"{name} {value}" for name, value in result.figures.items())
+    if result.skipped:
+        return f"{result.name:<4} skipped         {result.title}: {result.skipped}"
     word = "holds" if result.holds else f"{len(result.violations)} WRONG"
     return f"{result.name:<4} {word:<8} {result.took:4.0f} s  {result.title}: {figures}"
 
@@ -47,7 +49,7 @@ def _told(result: Result) -> dict[str, Any]:
         "title": result.title,
         "seed": result.seed,
         "seconds": round(result.took, 1),
-        "figures": result.figures,
+        "figures": {"skipped": result.skipped} if result.skipped else result.figures,
         "violations": [str(each) for each in result.violations],
     }
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeAlias
@@ -11,21 +12,26 @@ from typing import TypeAlias
 from faults.checker import Violation, overlaps
 from faults.history import History
 from faults.lab import Lab
-from holdfast.embedded import Server
+from faults.places import NotHere, Place
 
 Figures: TypeAlias = dict[str, str]
 Harm: TypeAlias = Callable[[Lab], Awaitable[Figures]]
+OwnPlace: TypeAlias = Callable[[], AbstractContextManager[Place]]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done. `seconds`: how long it goes on in a full run; `short`: in the tests."""
+    """What is done. `seconds`: how long it goes on in a full run; `short`: in the tests.
+
+    `place`: the server it needs, if not the ordinary one.
+    """
 
     name: str
     title: str
     harm: Harm
     seconds: float
     short: float
+    place: OwnPlace | None = None
 
 
 @dataclass
@@ -38,6 +44,8 @@ class Result:
     took: float
     figures: Figures
     violations: list[Violation] = field(default_factory=list)
+    skipped: str = ""
+    """Why this machine cannot do it."""
 
     @property
     def holds(self) -> bool:
@@ -47,32 +55,39 @@ class Result:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, title: str, *, seconds: float = 40.0, short: float = 5.0) -> Callable[[Harm], Harm]:
+def fault(
+    name: str, title: str, *, seconds: float = 40.0, short: float = 5.0, place: OwnPlace | None = None
+) -> Callable[[Harm], Harm]:
     """Declares a fault: the docstring says what must hold beyond I1 to I9."""
 
     def declare(harm: Harm) -> Harm:
-        FAULTS[name] = Fault(name, title, harm, seconds, short)
+        FAULTS[name] = Fault(name, title, harm, seconds, short, place)
         return harm
 
     return declare
 
 
-def run(fault: Fault, server: Server, seed: int, seconds: float, say: Callable[[str], None]) -> Result:
-    """Runs one fault; whatever it raises is a violation too."""
+def run(fault: Fault, place: Place, seed: int, seconds: float, say: Callable[[str], None]) -> Result:
+    """Runs one fault, in the given place if it needs no other; whatever it raises is a violation too."""
+    result = Result(fault.name, fault.title, seed, 0, {})
     begun = time.monotonic()
-    lab = Lab(server, seed, seconds, say=say)
-
-    async def body() -> Figures:
-        async with lab.open():
-            figures = await fault.harm(lab)
-            return {**figures, **common(lab.history)} if hasattr(lab, "history") else figures
-
     try:
-        figures = asyncio.run(body())
+        with fault.place() if fault.place else nullcontext(place) as chosen:
+            lab = Lab(chosen, seed, seconds, say=say)
+            result.violations = lab.violations
+            result.figures = asyncio.run(_harmed(fault, lab))
+    except NotHere as reason:
+        result.skipped = str(reason)
     except Exception:
-        figures = {}
-        lab.violations.append(Violation(fault.name, traceback.format_exc()))
-    return Result(fault.name, fault.title, seed, time.monotonic() - begun, figures, lab.violations)
+        result.violations.append(Violation(fault.name, traceback.format_exc()))
+    result.took = time.monotonic() - begun
+    return result
+
+
+async def _harmed(fault: Fault, lab: Lab) -> Figures:
+    async with lab.open():
+        figures = await fault.harm(lab)
+        return {**figures, **common(lab.history)} if hasattr(lab, "history") else figures
 
 
 # --- figures

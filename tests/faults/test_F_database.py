@@ -4,12 +4,12 @@ See `faults.database`, `faults.commits` and `faults.network`.
 """
 
 import pytest
+from in_short import place as place
 from in_short import run_short
-from in_short import server as server
 
-from holdfast.embedded import Server
+from faults.places import Place
 
 
 @pytest.mark.parametrize("name", ["F6b", "F7", "F8", "F25", "F26"])
-def test_F6b_F7_F8_F25_F26_the_database_and_the_way_to_it(server: Server, name: str) -> None:
-    run_short(name, server)
+def test_F6b_F7_F8_F25_F26_the_database_and_the_way_to_it(place: Place, name: str) -> None:
+    run_short(name, place)

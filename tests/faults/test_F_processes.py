@@ -1,12 +1,12 @@
 """Workers that are killed, stopped, or stuck: see `faults.processes`."""
 
 import pytest
+from in_short import place as place
 from in_short import run_short
-from in_short import server as server
 
-from holdfast.embedded import Server
+from faults.places import Place
 
 
 @pytest.mark.parametrize("name", ["F1", "F2", "F3"])
-def test_F1_F2_F3_killed_asked_to_stop_and_stopped(server: Server, name: str) -> None:
-    run_short(name, server)
+def test_F1_F2_F3_killed_asked_to_stop_and_stopped(place: Place, name: str) -> None:
+    run_short(name, place)

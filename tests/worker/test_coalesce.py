@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
-from psycopg_pool import AsyncConnectionPool
 
 from holdfast import App, HoldfastError, Tasks
 from holdfast._db import coalesce, pool
@@ -364,12 +363,16 @@ async def test_M8_a_pool_of_connections_that_never_answer_keeps_nobody_for_ever(
     await (await store.enqueue(value=0)).info()  # over another connection, which stays in the pool
     asked: list[Any] = []
 
-    async def silent(connection: Any) -> None:
-        asked.append(connection)
-        if len(asked) == 1:
-            await asyncio.Event().wait()
+    run = pool.run
 
-    monkeypatch.setattr(AsyncConnectionPool, "check_connection", staticmethod(silent))
+    async def silent(connection: Any, query: Any, **options: Any) -> Any:
+        if query.statement.name == "isolation":
+            asked.append(connection)
+            if len(asked) == 1:
+                await asyncio.Event().wait()
+        return await run(connection, query, **options)
+
+    monkeypatch.setattr(pool, "run", silent)
     monkeypatch.setattr(pool, "HINT_TIMEOUT", 0.1)
     lose(monkeypatch, executed=True)
     caller = asyncio.create_task(store.enqueue(value=1))

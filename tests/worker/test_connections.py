@@ -1,17 +1,26 @@
 """Servers that come and go, and databases that cannot be used at all."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 
 from holdfast import App, ConfigError, Context, DatabaseUnreachable, SchemaError, embedded
+from holdfast._db import listen
 from holdfast._db.connection import conninfo, with_database
+from holdfast._db.listen import Listener
+from holdfast._db.migrate import migrate
+from holdfast._db.transactions import Transactions
 from holdfast._db.trouble import is_passing, unreachable
 from holdfast._engine import worker as engine
 from holdfast.embedded import Server
+from holdfast.testing.blocking import blocking
+from holdfast.testing.servers import new_folder
 
 from .support import attempts, running, sql, until
 
@@ -128,6 +137,128 @@ async def test_W5_a_first_host_that_is_read_only_is_passed_over(
     async with running(worker_of(app)):
         assert await (await plain.enqueue(3)).result(timeout=60) == 3
     await app.close()
+
+
+class Replaced(NamedTuple):
+    """A primary that can be replaced by another server, and the URL that names both."""
+
+    old: Server
+    new: str
+    url: str
+
+    def stands_down(self) -> None:
+        """It goes on running, and lets nobody write any more."""
+        sql(self.old.url(), "ALTER SYSTEM SET default_transaction_read_only = on")
+        sql(self.old.url(), "SELECT pg_reload_conf()")
+
+
+@pytest.fixture
+def replaced(own_server: Server) -> Iterator[Replaced]:
+    folder = new_folder("holdfast-replaced-")
+    old = embedded.start(folder, durable=False)
+    try:
+        blocking(migrate(old.url()))
+        url = f"user=postgres dbname=postgres host={old.sockets},{own_server.sockets} port={old.port},{own_server.port}"
+        yield Replaced(old, own_server.url(), url)
+    finally:
+        embedded.reset(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def test_W5_F10_callers_leave_a_primary_that_has_been_replaced(replaced: Replaced) -> None:
+    """It still answers: without care, the connections in their pools would be refused for an hour."""
+    app = App(replaced.url)
+
+    @app.task
+    async def plain(n: int) -> int:
+        return n
+
+    def ids(url: str) -> set[UUID]:
+        return {id for (id,) in sql(url, "SELECT id FROM holdfast.task")}
+
+    first = [await asyncio.gather(*(plain.enqueue(n) for n in range(20))), await asyncio.to_thread(_sync, app, plain)]
+    assert len(ids(replaced.old.url())) == 21, first
+    await asyncio.gather(*(app.info(first[0][0].id) for _ in range(5)))  # so there are several connections
+    replaced.stands_down()
+    refs = [*await asyncio.gather(*(plain.enqueue(n) for n in range(20))), await app.enqueue(plain.bind(1), key="one")]
+    refs.append(await asyncio.to_thread(_sync, app, plain))
+    assert {ref.id for ref in refs} <= ids(replaced.new)
+    with suppress(DatabaseUnreachable):
+        await app.enqueue_many([plain.bind(1)])  # all or nothing, and nobody asks again for it
+    (last,) = await app.enqueue_many([plain.bind(2)])
+    assert last.id in ids(replaced.new)
+    await app.close()
+
+
+def _sync(app: App, function: Any) -> Any:
+    return app.sync.enqueue(function.bind(0))
+
+
+async def test_W5_F10_a_server_that_lets_nobody_write_is_named_as_such(replaced: Replaced) -> None:
+    replaced.stands_down()
+    await asyncio.to_thread(until_read_only, replaced.old)
+    app = App(replaced.old.url())
+
+    @app.task
+    async def plain() -> None: ...
+
+    with pytest.raises(DatabaseUnreachable, match="read-only"):
+        await plain.enqueue()
+    with pytest.raises(DatabaseUnreachable, match="read-only"):
+        await asyncio.to_thread(app.sync.enqueue, plain.bind())
+    await app.close()
+
+
+def until_read_only(server: Server) -> None:
+    while sql(server.url(), "SHOW default_transaction_read_only") != [("on",)]:
+        pass
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_T17_F10_steps_get_no_transaction_on_a_primary_that_has_been_replaced(
+    replaced: Replaced, is_async: bool
+) -> None:
+    transactions = Transactions(replaced.url, 1)
+
+    async def begin() -> Any:
+        made = await (transactions.for_loop() if is_async else transactions.for_thread())
+        await made.begin()
+        return made
+
+    try:
+        await (await begin()).roll_back()
+        replaced.stands_down()
+        await asyncio.to_thread(until_read_only, replaced.old)
+        with pytest.raises(DatabaseUnreachable, match="read-only"):
+            await begin()
+        made = await begin()
+        try:
+            conn = made.tx or made.tx_sync
+            answer = conn.execute("CREATE TABLE written (n int)")
+            await answer if is_async else answer
+        finally:
+            await made.roll_back()
+    finally:
+        await transactions.close()
+
+
+async def test_W3_F10_a_listener_leaves_a_primary_that_has_been_replaced(
+    replaced: Replaced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "PING_EVERY", 0.1)
+    heard: list[str] = []
+    listener = Listener(replaced.url, "holdfast", heard.append)
+    listening = asyncio.create_task(listener.run())
+    try:
+        await asyncio.wait_for(listener.listening.wait(), 60)
+        replaced.stands_down()
+        await until(lambda: heard.count("queue *") > 1, "for another connection")
+        await until(listener.listening.is_set, "to listen")
+        sql(replaced.new, "SELECT pg_notify('holdfast', 'queue there')")
+        await until(lambda: "queue there" in heard, "for a notification of the new server")
+    finally:
+        listening.cancel()
+        await asyncio.wait([listening])
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import ConfigError, Context, Tasks
+from holdfast import ConfigError, Context, Ref, Tasks
 from holdfast._db.link import Link
 from holdfast._engine.reap import Reaper
 from holdfast._engine.settings import WorkerSettings
 from holdfast._model.names import uuid7
+from holdfast._sql.query import Query, Statement
 from holdfast.testing import Harness
 
 from .support import attempts, row, running, sql, until
@@ -304,3 +305,70 @@ async def test_M1_what_runs_out_while_a_reaper_is_held_up_is_not_taken(holdfast:
     assert row(holdfast.url, ref.id)["state"] == "ready"
     assert row(holdfast.url, ref.id)["crashes"] == 1
     await reaper._link.close()
+
+
+async def test_M1_nobody_is_reaped_before_all_was_well_for_a_lease(holdfast: Harness) -> None:
+    """With a full disk the server answers, but nobody can renew: that is no contact."""
+    worker = holdfast.worker(lease=30)
+    reaper, ref = worker.reaper, await _held_by_a_dead_worker(holdfast)
+    await reaper._link.run(holdfast.app._queries.clock())
+    reaper._link.contact_since = -math.inf
+    for well in (None, time.monotonic()):
+        reaper.all_well_since = lambda well=well: well  # type: ignore[misc]
+        await reaper.reap_if_allowed()
+        assert row(holdfast.url, ref.id)["state"] == "running"
+    reaper.all_well_since = lambda: -math.inf
+    await reaper.reap_if_allowed()
+    assert row(holdfast.url, ref.id)["state"] == "ready"
+    await reaper._link.close()
+
+
+async def test_M1_a_worker_knows_since_when_all_is_well(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = holdfast.worker(lease=30, beat=0.05)
+    async with running(worker):
+        since = await until(lambda: worker._all_well_since(), "for a beat")
+        assert since is not None and since <= time.monotonic()
+        # A statement finds the disk full.
+        starved = worker._links["settle"]
+        full = Query(Statement("full", "", "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100'; END $$", ()), (), list)
+        before = time.monotonic()
+        with pytest.raises(psycopg.errors.DiskFull):
+            await starved.run(full)
+        assert (worker._all_well_since() or 0) >= before
+        # Beats are refused.
+        sql(holdfast.url, _FULL)
+        sql(holdfast.url, "CREATE TRIGGER f BEFORE UPDATE ON holdfast.worker EXECUTE FUNCTION public.full()")
+        await until(lambda: worker._all_well_since() is None, "for a beat that fails")
+        sql(holdfast.url, "DROP TRIGGER f ON holdfast.worker")
+        assert await until(lambda: worker._all_well_since(), "for a beat") > since
+
+
+_FULL = """
+CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql
+AS $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = '53100'; END $$
+"""
+
+
+async def test_M1_a_step_of_the_servers_clock_charges_nobody(holdfast: Harness) -> None:
+    """All leases seem to be over at once, and nobody could renew his so soon."""
+    reaper, ref = holdfast.worker(lease=30).reaper, await _held_by_a_dead_worker(holdfast, "1h")
+    await reaper.reap_if_allowed()
+    reaper._link.contact_since = -math.inf
+    holdfast.clock.advance("2h")
+    await reaper.reap_if_allowed()
+    assert row(holdfast.url, ref.id)["state"] == "running"
+    assert reaper._link.contact_since is None
+    await reaper.reap_if_allowed()
+    assert row(holdfast.url, ref.id)["state"] == "running"
+    reaper._link.contact_since = -math.inf
+    holdfast.clock.advance("1s")  # as time goes by
+    await reaper.reap_if_allowed()
+    assert row(holdfast.url, ref.id)["state"] == "ready"
+    await reaper._link.close()
+
+
+async def _held_by_a_dead_worker(holdfast: Harness, lease: str = "-1s") -> Ref[str]:
+    ref = await holdfast.app.enqueue(hold.bind())
+    taken = "UPDATE holdfast.task SET state = 'running', attempt = 1, worker_id = $1, lease_expires_at = holdfast.now()"
+    sql(holdfast.url, f"{taken} + $2::interval", uuid7(), lease)
+    return ref

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Context, Retry, TaskParked, Tasks
 from holdfast._db import transactions
+from holdfast._engine import transactional
 from holdfast._engine.transactional import RUNS
 from holdfast.testing import Harness
 
@@ -206,3 +207,29 @@ async def test_T17_a_step_that_loses_every_session_ends_as_an_error(holdfast: Ha
             await ref.result(timeout=60)
     assert ran == [1] * RUNS
     assert written(holdfast) == []
+
+
+@tasks.task(transactional=True)
+async def meets_a_full_disk(ctx: Context, what: str) -> None:
+    ran.append(ctx.attempt)
+    await ctx.tx.execute("INSERT INTO book VALUES (1)")
+    if len(ran) < 3:
+        await ctx.tx.execute(f"DO $$ BEGIN RAISE EXCEPTION '{what}' USING ERRCODE = '53100'; END $$".encode())
+
+
+async def test_L12_F11_a_full_disk_is_no_error_of_the_step(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactional, "REST_SECONDS", 0.01)
+    ref = await meets_a_full_disk.enqueue("could not extend file")
+    async with running(holdfast.worker()):
+        await ref.result(timeout=60)
+    assert attempts(holdfast.url, ref.id) == [(1, "main", "released"), (2, "main", "released"), (3, "main", "done")]
+    assert written(holdfast) == [1]
+
+
+async def test_F11_a_disk_filled_by_the_step_itself_is_its_error(holdfast: Harness) -> None:
+    """What it sorts or joins is too large: given back, it would fill the disk again and again."""
+    ref = await meets_a_full_disk.enqueue('could not write to file "base/pgsql_tmp/pgsql_tmp1.0"')
+    async with running(holdfast.worker()):
+        with pytest.raises(TaskParked, match="pgsql_tmp"):
+            await ref.result(timeout=60)
+    assert ran == [1]

@@ -89,7 +89,7 @@ async def _psycopg_async(conn: Any, query: Portable[T]) -> T:
     # Cursors of our own kind, whatever factories the connection has.
     cursor = AsyncRawCursor(conn, row_factory=tuple_row)
     if query.query.data is not None:
-        return await run(conn, query.query)
+        return await run(conn, query.query, adapted=True)
     await cursor.execute(query.numbered.encode(), query.values)
     found = await cursor.fetchall()  # first: in a pipeline of the caller, the columns are not known before
     return query.read(_columns(cursor), found)
@@ -98,7 +98,7 @@ async def _psycopg_async(conn: Any, query: Portable[T]) -> T:
 def _psycopg(conn: Any, query: Portable[T]) -> T:
     cursor = RawCursor(conn, row_factory=tuple_row)
     if query.query.data is not None:
-        return run_sync(conn, query.query)
+        return run_sync(conn, query.query, adapted=True)
     cursor.execute(query.numbered.encode(), query.values)
     found = cursor.fetchall()
     return query.read(_columns(cursor), found)

@@ -19,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast._db.connection import CALL_TIMEOUT, DriverError
 from holdfast._db.durability import to_say
-from holdfast._db.trouble import is_unknown, tell_no_hint
+from holdfast._db.trouble import is_unknown, is_unusable, tell_no_hint
 from holdfast._db.wire import Wire
 from holdfast._sql.queries import Queries
 from holdfast._sql.records import NewTask
@@ -168,6 +168,8 @@ class Coalescer:
                 if not wanted.answer.done():
                     wanted.answer.set_result(new is None or wanted.task.id in new)
         else:
+            if self._wire is not None and is_unusable(error):
+                self._wire.close()
             refused = len(batch) > 1 and not is_unknown(error)
             for wanted in batch:
                 if not wanted.answer.done():

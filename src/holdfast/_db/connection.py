@@ -17,7 +17,7 @@ from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg.waiting import Wait
 
 from holdfast._db.config import redact
-from holdfast._db.trouble import is_old_plan, unreachable
+from holdfast._db.trouble import is_unusable, unreachable
 from holdfast._sql.query import Query
 from holdfast.errors import (
     ConfigError,
@@ -166,6 +166,15 @@ async def run(
 
     `going_on` is called before, and now and then while much is sent.
     """
+    try:
+        return await _run(connection, query, adapted, going_on)
+    except psycopg.Error as error:
+        if is_unusable(error) and not adapted:
+            await connection.close()  # a pool would hand it out again and again
+        raise
+
+
+async def _run(connection: AsyncConnection[Any], query: Query[T], adapted: bool, going_on: Callable[[], None]) -> T:
     going_on()
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
     if query.data is not None:
@@ -177,17 +186,21 @@ async def run(
         return query.read([])
     if adapted:
         _adapt(cursor)
-    try:
-        await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
-    except psycopg.errors.FeatureNotSupported as error:
-        if is_old_plan(error) and not adapted:
-            await connection.close()  # the driver would send the old plan again and again
-        raise
+    await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
     return query.read(await cursor.fetchall() if cursor.description else [])
 
 
 def run_sync(connection: Connection[Any], query: Query[T], *, adapted: bool = False) -> T:
     """Runs a query on a blocking connection; `adapted`: on one that is not of our making."""
+    try:
+        return _run_sync(connection, query, adapted)
+    except psycopg.Error as error:
+        if is_unusable(error) and not adapted:
+            connection.close()
+        raise
+
+
+def _run_sync(connection: Connection[Any], query: Query[T], adapted: bool) -> T:
     cursor = RawCursor(connection, row_factory=tuple_row)
     if query.data is not None:
         with cursor.copy(query.statement.text.encode()) as copy:
@@ -197,12 +210,7 @@ def run_sync(connection: Connection[Any], query: Query[T], *, adapted: bool = Fa
         return query.read([])
     if adapted:
         _adapt(cursor)
-    try:
-        cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
-    except psycopg.errors.FeatureNotSupported as error:
-        if is_old_plan(error) and not adapted:
-            connection.close()
-        raise
+    cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
     return query.read(cursor.fetchall() if cursor.description else [])
 
 

@@ -5,6 +5,7 @@ knows whether a statement may be sent twice.
 """
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from psycopg.rows import tuple_row
 
 from holdfast._db.connection import CALL_TIMEOUT, connect, run
 from holdfast._db.pooler import meet
-from holdfast._db.trouble import UNUSABLE, is_unknown
+from holdfast._db.trouble import READ_ONLY, is_starved, is_unknown, is_unusable
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -46,6 +47,7 @@ class Link:
         self._pipelined = False
         self.server: str | None = None
         self.contact_since: float | None = None
+        self.starved_at = -math.inf
 
     async def run(self, query: Query[T]) -> T:
         """Runs one query by itself. Any broken connection is dropped before the error is raised."""
@@ -150,7 +152,7 @@ class Link:
         self._pooled = await meet(connection)
         isolation, read_only = await run(connection, self._queries.isolation())
         if read_only == "on":
-            raise DatabaseUnreachable("this server is read-only: a standby, or a primary that was replaced")
+            raise DatabaseUnreachable(READ_ONLY)
         # Claims with SKIP LOCKED fail under stricter isolation; no SET, which a pooler would leak to others.
         # What holds for one connection of a pooler's need not hold for the next.
         self._wrap = self._pooled or isolation != "read committed"
@@ -187,6 +189,8 @@ class Link:
 
     async def _after(self, error: BaseException) -> None:
         """Leaves the connection usable, or drops it."""
+        if is_starved(error):
+            self.starved_at = time.monotonic()
         connection = self._connection
         if connection is None:
             return
@@ -195,7 +199,7 @@ class Link:
             raise ConnectionError("behind the pooler is another server than before") from None
         # After a failed pipeline the driver believes statements to be prepared that the server has skipped.
         broken, self._pipelined = self._pipelined and not self._pooled, False
-        usable = isinstance(error, psycopg.Error) and not is_unknown(error) and error.sqlstate not in UNUSABLE
+        usable = isinstance(error, psycopg.Error) and not is_unknown(error) and not is_unusable(error)
         if usable and not broken and not connection.closed:
             try:
                 if connection.info.transaction_status is not TransactionStatus.IDLE:

@@ -13,11 +13,13 @@ from psycopg import AsyncConnection
 
 from holdfast._db.connection import connect
 from holdfast._db.pooler import meet
-from holdfast._db.trouble import pause_after
+from holdfast._db.trouble import READ_ONLY, pause_after
 from holdfast._sql.query import quote
 
 log = logging.getLogger("holdfast.listen")
 
+_PING = "SELECT pg_catalog.current_setting('transaction_read_only') FROM pg_catalog.pg_notify($1, 'ping')"
+"""Also asks whether this is still the server that is written to: on another, nobody notifies."""
 PING_EVERY = 10.0
 PING_WITHIN = 5.0
 REST = 600.0
@@ -106,7 +108,9 @@ class Listener:
                     raise ConnectionError("the listening connection does not answer")
                 else:
                     async with asyncio.timeout(PING_WITHIN):
-                        await connection.execute("SELECT pg_catalog.pg_notify($1, 'ping')", [self._channel])
+                        cursor = await connection.execute(_PING, [self._channel])
+                        if await cursor.fetchone() == ("on",):
+                            raise ConnectionError(READ_ONLY)
                     pinged = True
         finally:
             with suppress(Exception):

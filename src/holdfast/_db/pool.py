@@ -19,11 +19,12 @@ from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, 
 from holdfast._db.durability import learn, to_say
 from holdfast._db.ending_pool import EndingPool
 from holdfast._db.pooler import meet
-from holdfast._db.trouble import explained, explaining, tell_no_hint
+from holdfast._db.trouble import READ_ONLY, explained, explaining, tell_no_hint
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.records import NewTask
+from holdfast.errors import DatabaseUnreachable
 
 T = TypeVar("T")
 
@@ -113,7 +114,7 @@ class Pool:
         with explaining(self._schema):
             pool = self._pool or await self._open()
             answer: T | None = None
-            async with _sound_connection(pool) as connection:
+            async with _sound_connection(pool, self._queries) as connection:
                 async with asyncio.timeout(CALL_TIMEOUT), connection.transaction() as transaction:
                     for query in to_say(connection, self._queries, durable):
                         await run(connection, query)
@@ -184,22 +185,29 @@ class Pool:
 
 
 @asynccontextmanager
-async def _sound_connection(pool: AsyncConnectionPool[AsyncConnection[Any]]) -> AsyncIterator[AsyncConnection[Any]]:
-    """A connection that answers: after an outage the pool may have some that do not, and never will.
+async def _sound_connection(
+    pool: AsyncConnectionPool[AsyncConnection[Any]], queries: Queries
+) -> AsyncIterator[AsyncConnection[Any]]:
+    """A connection that answers and can write: after an outage the pool may have some that do not, and never will.
 
     Not by `pool.check()`, which waits for each of them without limit, and cannot be cancelled.
     """
     async with asyncio.timeout(CALL_TIMEOUT):
+        tries = 0
         while True:
+            tries += 1
             connection = await pool.getconn(CALL_TIMEOUT)
             try:
                 async with asyncio.timeout(HINT_TIMEOUT):
-                    await pool.check_connection(connection)
+                    _, read_only = await run(connection, queries.isolation())
+                if read_only == "on":
+                    raise DatabaseUnreachable(READ_ONLY)
                 break
             except BaseException as error:
                 await connection.close()
                 await pool.putconn(connection)
-                if not isinstance(error, (DriverError, TimeoutError)):
+                old = isinstance(error, DatabaseUnreachable) and tries <= pool.max_size
+                if not old and not isinstance(error, (DriverError, TimeoutError)):
                     raise
     try:
         yield connection

@@ -2,9 +2,10 @@
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from psycopg import Connection, IsolationLevel, RawCursor, Rollback
@@ -16,10 +17,11 @@ from holdfast._db.durability import learn_sync, to_say
 from holdfast._db.limited import LimitedConnection
 from holdfast._db.pool import SIZE
 from holdfast._db.pooler import meet_sync
-from holdfast._db.trouble import explaining, tell_no_hint
+from holdfast._db.trouble import READ_ONLY, explaining, tell_no_hint
 from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast.errors import DatabaseUnreachable
 
 T = TypeVar("T")
 
@@ -71,9 +73,8 @@ class SyncPool:
         """As `Pool.again`, blocking."""
         with explaining(self._schema):
             pool = self._pool or self._open()
-            pool.check()
             answer: T | None = None
-            with pool.connection(CALL_TIMEOUT) as connection:
+            with _sound_connection(pool, self._queries) as connection:
                 with connection.transaction() as transaction:
                     for query in to_say(connection, self._queries, durable):
                         run_sync(connection, query)
@@ -106,6 +107,29 @@ class SyncPool:
         connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         meet_sync(connection)
         learn_sync(connection, self._queries)
+
+
+@contextmanager
+def _sound_connection(pool: ConnectionPool[Connection[Any]], queries: Queries) -> Iterator[Connection[Any]]:
+    """As in `Pool`: a connection that answers and can write."""
+    pool.check()
+    for tries in count(1):
+        connection = pool.getconn(CALL_TIMEOUT)
+        try:
+            _, read_only = run_sync(connection, queries.isolation())
+            if read_only == "off":
+                break
+            connection.close()
+        except BaseException:
+            pool.putconn(connection)
+            raise
+        pool.putconn(connection)
+        if tries > pool.max_size:
+            raise DatabaseUnreachable(READ_ONLY)
+    try:
+        yield connection
+    finally:
+        pool.putconn(connection)
 
 
 def _hint_sync(connection: Connection[Any], query: Query[Any]) -> None:

@@ -17,7 +17,9 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from holdfast._db.connection import conninfo, run, run_sync
 from holdfast._db.ending_pool import EndingPool
 from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
+from holdfast._db.trouble import READ_ONLY
 from holdfast._sql.query import Query
+from holdfast.errors import DatabaseUnreachable
 
 T = TypeVar("T")
 
@@ -30,6 +32,12 @@ _FORGET = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DISCARD TEMP; SELECT pg
 """What one step has set must not meet the next: a search_path, say, of another customer."""
 _FORGET_INSIDE = f"SET CONSTRAINTS ALL IMMEDIATE; {_FORGET}"
 """The same before the commit: a pooler takes the connection away with it. Deferred triggers still see what was set."""
+
+
+def _only_reads(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
+    """Whether the server has become one that only reads, as it has told unasked (from PostgreSQL 14 on)."""
+    told = connection.info.parameter_status
+    return "on" in (told("default_transaction_read_only"), told("in_hot_standby"))
 
 
 class StepTransaction(Protocol):
@@ -123,6 +131,9 @@ class _OnLoop:
         try:
             self._block = connection.transaction()
             await self._block.__aenter__()
+            if _only_reads(connection):
+                await connection.close()
+                raise DatabaseUnreachable(READ_ONLY)
         except BaseException:
             await self._pool.putconn(connection)
             raise
@@ -190,6 +201,9 @@ class _InThread:
         try:
             self._block = connection.transaction()
             self._block.__enter__()
+            if _only_reads(connection):
+                connection.close()
+                raise DatabaseUnreachable(READ_ONLY)
         except BaseException:
             self._pool.putconn(connection)
             raise

@@ -22,11 +22,16 @@ from holdfast.errors import (
 
 log = logging.getLogger("holdfast.db")
 
+READ_ONLY = (
+    "this server is read-only: a standby, or a primary that was replaced. Name all servers in the URL "
+    "(host=first,second): then the one that can be written to is found"
+)
+
 DEFAULT_SCHEMA = "holdfast"
 
 _PASSING = ("08", "53", "57", "40")
 _PASSING_STATES = {"25006", "26000", "55P03", "55006", "25P03", "25P04"}
-UNUSABLE = {"25006", "26000", "0A000"}
+_UNUSABLE = {"25006", "26000", "0A000"}
 _OLD_PLAN = "cached plan must not change result type"
 _NO_SCHEMA = {"3F000", "42P01", "42883", "42704", "42703"}
 _DATA = ("22", "23", "54")
@@ -70,6 +75,26 @@ def is_passing(error: BaseException) -> bool:
 def is_old_plan(error: BaseException) -> bool:
     """Whether a statement was refused because its tables changed since it was prepared: on a new connection it runs."""
     return isinstance(error, psycopg.errors.FeatureNotSupported) and _OLD_PLAN in str(error)
+
+
+def is_unusable(error: BaseException) -> bool:
+    """Whether a connection is of no use any more: its server only reads now, or it has old plans, or not ours."""
+    return isinstance(error, psycopg.Error) and error.sqlstate in _UNUSABLE
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether a write was refused because its transaction may only read."""
+    return isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
+
+
+def is_starved(error: BaseException) -> bool:
+    """Whether the server lacks something that it needs: room on its disk, memory, connections."""
+    return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith("53")
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the server's disk is full; not if the statement itself has filled it with what it sorts."""
+    return isinstance(error, psycopg.errors.DiskFull) and "pgsql_tmp" not in str(error)
 
 
 def is_data_error(error: BaseException) -> bool:
@@ -144,6 +169,8 @@ def explained(error: BaseException, schema: str) -> HoldfastError | None:
         if is_unknown(error):
             return DatabaseUnreachable(f"the database went away: {text}")
         return DatabaseUnreachable(f"the database gave this up, and nothing was done: {text}")
+    if is_read_only(error):
+        return DatabaseUnreachable(READ_ONLY)
     if is_old_plan(error):
         return DatabaseUnreachable("the tables were changed just now, by a migration: ask again")
     if isinstance(error, UnicodeEncodeError):

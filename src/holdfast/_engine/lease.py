@@ -79,6 +79,7 @@ class Beat:
         self._thread = threading.Thread(target=self._serve, name="holdfast-beat", daemon=True)
         self._warned = False
         self.accepted_at = now()
+        self.going_well_since: float | None = None
         # Not the clock of leases: while the machine sleeps, the loop rightly stands still.
         self.ticked_at = time.monotonic()
         self.failing = False
@@ -121,11 +122,13 @@ class Beat:
                 if failures:
                     log.info("the beat goes on after %s failed tries", failures)
                 failures, self.failing = 0, False
+                if self.going_well_since is None:
+                    self.going_well_since = time.monotonic()
                 self._tell(report)
                 wait = self._interval * random.uniform(0.9, 1.0)  # noqa: S311
             except Exception as error:
                 failures += 1
-                self.failing = True
+                self.failing, self.going_well_since = True, None
                 log.log(logging.WARNING if failures == 1 else logging.DEBUG, "the beat is interrupted: %s", error)
                 if not is_passing(error) and failures == 1:
                     log.exception("the beat met an error that may not pass by itself")

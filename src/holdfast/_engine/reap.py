@@ -2,12 +2,14 @@
 
 With it goes what else time undoes: tasks that were not started before their deadline.
 
-A worker reaps only after a lease length of continuous contact with the server: after an outage the others
-get that time to come back and renew, so nobody is charged for it.
+A worker reaps only after a lease length of continuous contact with the server, in which its own beats were accepted
+and nothing was lacking: after an outage, with a full disk, or when the clock has stepped, the others get that time to
+come back and renew, so nobody is charged for it.
 """
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -52,7 +54,9 @@ class Reaper:
         self._reaped = reaped
         self._ended = ended
         self._heard = now()
+        self._ahead = math.inf
         self.well: Callable[[], None] = nothing
+        self.all_well_since: Callable[[], float | None] = lambda: -math.inf
 
     async def run(self) -> None:
         """Reaps for ever; survives every passing error."""
@@ -74,9 +78,10 @@ class Reaper:
     async def reap_if_allowed(self) -> Overdue:
         """Looks for what is overdue, and reaps unless we were out of contact: then everybody may have been."""
         found = await self._link.run(self._queries.overdue(self._queues))
-        if not await self._was_silent() and found.leases:
-            since = self._link.contact_since
-            if since is not None and time.monotonic() - since >= self._lease:
+        silent, stepped = await self._was_silent(), await self._has_stepped(found.now)
+        if found.leases and not silent and not stepped:
+            since, well = self._link.contact_since, self.all_well_since()
+            if since is not None and well is not None and time.monotonic() - max(since, well) >= self._lease:
                 await self.reap(found.now)
         return found
 
@@ -129,6 +134,14 @@ class Reaper:
         if silent:
             await self._link.close()
         return silent
+
+    async def _has_stepped(self, clock: datetime) -> bool:
+        """Whether the server's clock has run ahead of ours: leases seem to be over that nobody could renew so soon."""
+        ahead, self._ahead = self._ahead, clock.timestamp() - now()
+        stepped = self._ahead - ahead > self._lease / 3
+        if stepped:
+            await self._link.close()
+        return stepped
 
     async def _record(self, query: Query[T]) -> T:
         """Runs what writes to the log or the archive; a day may have begun that nobody has made partitions for."""

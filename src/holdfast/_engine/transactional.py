@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from holdfast._db.transactions import StepTransaction, Transactions
 from holdfast._db.trouble import (
     is_contended,
+    is_full,
     is_in_failed_transaction,
     is_missing_partition,
     is_outdated,
@@ -125,6 +126,9 @@ class TransactionalSteps:
                 raise _RolledBack(attempt.raised, _BROKEN)
             if is_contended(attempt.raised):
                 raise _RolledBack(attempt.raised)
+            if is_full(attempt.raised):
+                log.warning("%s is given back: %s", attempt, attempt.raised, extra=fields(attempt))
+                return Released(delay=REST_SECONDS)
         return outcome
 
     async def _record(self, transaction: StepTransaction, attempt: Attempt, outcome: Outcome) -> Answer:

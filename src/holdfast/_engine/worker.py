@@ -201,6 +201,7 @@ class Worker:
             progress=self.progress,
         )
         self.beat.blocked_after = self._settings.blocked
+        self.reaper.all_well_since = self._all_well_since
         self.aftermath.tells = is_heard()
         loops: list[asyncio.Task[None]] = []
         try:
@@ -322,6 +323,11 @@ class Worker:
                     self.stop()
                     return
             await asyncio.sleep(0.005)
+
+    def _all_well_since(self) -> float | None:
+        """Since when beats are accepted, and the server has not lacked anything."""
+        beating = self.beat.going_well_since
+        return None if beating is None else max(beating, *(link.starved_at for link in self._links.values()))
 
     async def _declare_schedules(self) -> None:
         if self._plans:
