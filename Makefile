@@ -47,6 +47,9 @@ screenshots: $(VENV)/.test  ## pictures of the dashboard, into docs/images; need
 faults: $(VENV)/.test  ## workers under faults, about 30 minutes, with a report (ARGS="--only F1,F5 --seed 7 --minutes 5")
 	$(BIN)/python -m faults $(ARGS)
 
+soak: $(VENV)/.test  ## an hour of load with a few faults: nothing may grow (ARGS="--minutes 10")
+	$(BIN)/python -m faults --only F30 --minutes 60 $(ARGS)
+
 clean:  ## removes what the other targets made, the embedded server's data included
 	@if test -x $(BIN)/holdfast; then $(BIN)/holdfast pg stop >/dev/null 2>&1 || true; fi
 	rm -rf $(VENV) benchmarks/.peers .holdfast .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/_generated faults-report
@@ -74,4 +77,4 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.test
 
-.PHONY: help demo test lint types docs check format bench screenshots faults clean
+.PHONY: help demo test lint types docs check format bench screenshots faults soak clean

@@ -22,7 +22,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and workers are ended too
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # that connections break is no news here
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
-    names = options.only.split(",") if options.only else list(FAULTS)
+    names = options.only.split(",") if options.only else [each.name for each in FAULTS.values() if not each.alone]
     if unknown := [name for name in names if name not in FAULTS]:
         print(f"there is no fault {', '.join(unknown)}: choose from {', '.join(FAULTS)}", file=sys.stderr)
         return 2

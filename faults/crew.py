@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import resource
 import signal
 import threading
 import time
@@ -10,7 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from faults.nasty import ENDINGS
 from faults.oracle import witnessed
 from holdfast import App, Context, Done, Every, Retry
 from holdfast._engine import worker as engine
@@ -25,6 +28,11 @@ WEDGED = "FAULTS_WEDGED"
 EFFECTS = "CREATE TABLE public.effect (task text NOT NULL, moves integer NOT NULL)"
 TRANSACTIONAL = frozenset({"Pay"})
 
+MEMORY = "FAULTS_MEMORY"
+"""The environment variable for the megabytes that a worker may have."""
+
+if MEMORY in os.environ:
+    resource.setrlimit(resource.RLIMIT_AS, (int(os.environ[MEMORY]) << 20,) * 2)
 if WEDGED in os.environ:
     setattr(engine, "Beat", partial(Beat, wedged_after=float(os.environ[WEDGED])))  # noqa: B010
 
@@ -181,3 +189,43 @@ def dig(ctx: Context, seconds: float) -> int:
     with seen(ctx):
         time.sleep(seconds)
     return os.getpid()
+
+
+@app.task
+def eat(ctx: Context) -> int:
+    """Takes all the memory there is."""
+    eaten: list[bytearray] = []
+    with seen(ctx):
+        while True:
+            eaten.append(bytearray(1 << 24))
+
+
+STORM = "storm"
+
+
+@app.task(retry=Retry(50, delay="200ms", max_delay="5s", jitter=0.5))
+async def stormy(ctx: Context) -> int:
+    """Fails for as long as there is a file of that name in the folder."""
+    with seen(ctx):
+        if (Path(os.environ[FOLDER]).parent / STORM).exists():
+            raise ConnectionError("somebody else is away")
+    return ctx.errors
+
+
+@app.task
+async def echo(ctx: Context, value: Any) -> Any:
+    with seen(ctx):
+        return value
+
+
+@app.task
+async def spoil(ctx: Context, how: str) -> Any:
+    """Ends as badly as it is asked to, on the loop."""
+    with seen(ctx):
+        return ENDINGS[how]()
+
+
+@app.task
+def spoil_in_a_thread(ctx: Context, how: str) -> Any:
+    with seen(ctx):
+        return ENDINGS[how]()

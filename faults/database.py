@@ -16,13 +16,18 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_n
 """
 
 
+def end_sessions(lab: Lab, names: str) -> int:
+    """Ends the sessions whose names are like this; how many."""
+    return int(run_sql(lab.direct, _END, names)[0][0])
+
+
 async def _end_sessions(lab: Lab, names: str) -> Figures:
     """Whoever loses his connection is back within his lease: nobody is charged."""
     lab.lease = 3.0
     ended = 0
     async with lab.under_load():
         async for _ in lab.every(0.8, 1.2):
-            ended += int((await asyncio.to_thread(run_sql, lab.direct, _END, names))[0][0])
+            ended += await asyncio.to_thread(end_sessions, lab, names)
     lab.nobody_charged("L12")
     return {"sessions ended": str(ended)}
 

@@ -84,6 +84,12 @@ class History:
     patience: float = 0.0
     """Seconds that an expired lease may wait for a reaper."""
 
+    def forget(self, tasks: set[str]) -> None:
+        """As if some tasks had never been there."""
+        self.tasks = [each for each in self.tasks if each.id not in tasks]
+        self.attempts = [each for each in self.attempts if each.task not in tasks]
+        self.executions = [each for each in self.executions if each.task not in tasks]
+
 
 def read(url: str, folder: Path, ledger: Ledger | None = None, **more: Any) -> History:
     """The history of a database and of a folder of handlers' logs."""

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 
-from faults.crew import WEDGED, block_loop, dig, hog, kill_worker, nap, wedge
+from faults.crew import MEMORY, WEDGED, block_loop, dig, eat, hog, kill_worker, nap, wedge
 from faults.lab import Lab, Member
 from faults.oracle import executions
 from faults.suite import Figures, fault, recoveries, spread
@@ -94,6 +94,23 @@ async def poison(lab: Lab) -> Figures:
     for culprit in culprits:
         lab.require(lab.state_of(culprit) == "parked", "L9", "the culprit was not found")
     return {"deaths": str(sum(m.died is not None for m in lab.members))}
+
+
+@fault("F15b", "a step that takes all the memory that its worker may have", seconds=15, short=4)
+async def no_memory(lab: Lab) -> Figures:
+    """It is parked with its error, or after its crashes; its neighbours are not."""
+    lab.may_park = frozenset({"eat"})
+    lab.environment[MEMORY] = "1500"
+    eaters: list[str | None] = []
+    async with lab.under_load(rate=lab.rate / 3) as load:
+        supervisor = asyncio.create_task(lab.supervise())
+        async for _ in lab.every(1, 3):
+            eaters.append(await load.enqueue(eat.bind()))
+        await lab.wait(lambda: all(lab.state_of(each) == "parked" for each in eaters), strict=False)
+        supervisor.cancel()
+    for each in eaters:
+        lab.require(lab.state_of(each) == "parked", "F15b", f"{each} is {lab.state_of(each)}")
+    return {"eaters": str(len(eaters)), "deaths": str(sum(m.died is not None for m in lab.members))}
 
 
 @fault("M19", "a dead event loop under a live beat", seconds=10, short=4)

@@ -23,7 +23,7 @@ OwnPlace: TypeAlias = Callable[[], AbstractContextManager[Place]]
 class Fault:
     """What is done. `seconds`: how long it goes on in a full run; `short`: in the tests.
 
-    `place`: the server it needs, if not the ordinary one.
+    `place`: the server it needs, if not the ordinary one; `alone`: it is run only if asked for by its name.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Fault:
     seconds: float
     short: float
     place: OwnPlace | None = None
+    alone: bool = False
 
 
 @dataclass
@@ -56,12 +57,18 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(
-    name: str, title: str, *, seconds: float = 40.0, short: float = 5.0, place: OwnPlace | None = None
+    name: str,
+    title: str,
+    *,
+    seconds: float = 40.0,
+    short: float = 5.0,
+    place: OwnPlace | None = None,
+    alone: bool = False,
 ) -> Callable[[Harm], Harm]:
     """Declares a fault: the docstring says what must hold beyond I1 to I9."""
 
     def declare(harm: Harm) -> Harm:
-        FAULTS[name] = Fault(name, title, harm, seconds, short, place)
+        FAULTS[name] = Fault(name, title, harm, seconds, short, place, alone)
         return harm
 
     return declare

@@ -10,6 +10,6 @@ from in_short import run_short
 from faults.places import Place
 
 
-@pytest.mark.parametrize("name", ["F6b", "F7", "F8", "F25", "F26"])
-def test_F6b_F7_F8_F25_F26_the_database_and_the_way_to_it(place: Place, name: str) -> None:
+@pytest.mark.parametrize("name", ["F6b", "F7", "F8"])
+def test_F6b_F7_F8_the_database_and_the_way_to_it(place: Place, name: str) -> None:
     run_short(name, place)

@@ -7,6 +7,6 @@ from in_short import run_short
 from faults.places import Place
 
 
-@pytest.mark.parametrize("name", ["F1", "F2", "F3"])
-def test_F1_F2_F3_killed_asked_to_stop_and_stopped(place: Place, name: str) -> None:
+@pytest.mark.parametrize("name", ["F1", "F3"])
+def test_F1_F3_killed_and_stopped(place: Place, name: str) -> None:
     run_short(name, place)

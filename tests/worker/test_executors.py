@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import Context, Retry, Tasks, current_context
+from holdfast._engine.threads import Threads
 from holdfast.testing import Harness
 
 from .support import attempts, row, running, sql, until
@@ -207,3 +208,30 @@ async def test_W8_a_middleware_that_lingers_does_not_free_a_slot_twice(holdfast:
             assert worker.roster.busy == 0
     finally:
         tasks._middleware.clear()
+
+
+async def test_T16_F15b_work_waits_for_a_thread_if_the_system_gives_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory, or at a limit of the system, a step that has not begun is not charged for that."""
+    threads, gate, begun = Threads(), threading.Event(), threading.Event()
+
+    def hold(n: int) -> int:
+        begun.set()
+        assert gate.wait(60)
+        return n
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="new thread"):
+            threads.run(partial(hold, 0))
+    first = threads.run(partial(hold, 1))
+    assert await asyncio.to_thread(begun.wait, 60)
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", refused)
+        others = [threads.run(partial(hold, n)) for n in (2, 3)]
+    gate.set()
+    assert await asyncio.wait_for(asyncio.gather(first, *others), 60) == [1, 2, 3]
+    assert await asyncio.wait_for(asyncio.gather(*(threads.run(partial(hold, n)) for n in (4, 5))), 60) == [4, 5]
+    threads.close()

@@ -15,7 +15,7 @@ class Threads:
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0
+        self._idle = 0  # fewer than none: so many pieces of work wait for a thread
         self._count = 0
 
     def run(self, function: Callable[[], Any]) -> "asyncio.Future[Any]":
@@ -33,13 +33,22 @@ class Threads:
                 _tell(loop, future, result, None)
 
         with self._lock:
-            if self._idle:
+            if self._idle > 0 or not self._add():
                 self._idle -= 1
-            else:
-                self._count += 1
-                threading.Thread(target=self._serve, name=f"holdfast-step-{self._count}", daemon=True).start()
         self._work.put(work)
         return future
+
+    def _add(self) -> bool:
+        """One thread more, if the system gives one: else the work waits for one of those there are."""
+        name = f"holdfast-step-{self._count + 1}"
+        try:
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except (RuntimeError, MemoryError):
+            if not self._count:
+                raise
+            return False
+        self._count += 1
+        return True
 
     def close(self) -> None:
         """Lets the threads end when they are done."""
