@@ -10,9 +10,11 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
+from psycopg_pool import AsyncConnectionPool
 
 from holdfast import App, HoldfastError, Tasks
 from holdfast._db import coalesce, pool
+from holdfast._db.connection import run as connection_run
 from holdfast._db.pool import Pool
 from holdfast._db.wire import Wire
 from holdfast.testing import Harness
@@ -363,14 +365,12 @@ async def test_M8_a_pool_of_connections_that_never_answer_keeps_nobody_for_ever(
     await (await store.enqueue(value=0)).info()  # over another connection, which stays in the pool
     asked: list[Any] = []
 
-    run = pool.run
-
     async def silent(connection: Any, query: Any, **options: Any) -> Any:
         if query.statement.name == "isolation":
             asked.append(connection)
             if len(asked) == 1:
                 await asyncio.Event().wait()
-        return await run(connection, query, **options)
+        return await connection_run(connection, query, **options)
 
     monkeypatch.setattr(pool, "run", silent)
     monkeypatch.setattr(pool, "HINT_TIMEOUT", 0.1)

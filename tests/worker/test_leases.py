@@ -311,7 +311,7 @@ async def test_M1_nobody_is_reaped_before_all_was_well_for_a_lease(holdfast: Har
     """With a full disk the server answers, but nobody can renew: that is no contact."""
     worker = holdfast.worker(lease=30)
     reaper, ref = worker.reaper, await _held_by_a_dead_worker(holdfast)
-    await reaper._link.run(holdfast.app._queries.clock())
+    await reaper._link.run(holdfast.app._queries.server())
     reaper._link.contact_since = -math.inf
     for well in (None, time.monotonic()):
         reaper.all_well_since = lambda well=well: well  # type: ignore[misc]
