@@ -32,7 +32,8 @@ MEMORY = "FAULTS_MEMORY"
 """The environment variable for the megabytes that a worker may have."""
 
 if MEMORY in os.environ:
-    resource.setrlimit(resource.RLIMIT_AS, (int(os.environ[MEMORY]) << 20,) * 2)
+    _most = int(os.environ[MEMORY]) << 20
+    resource.setrlimit(resource.RLIMIT_AS, (_most, _most))
 if WEDGED in os.environ:
     setattr(engine, "Beat", partial(Beat, wedged_after=float(os.environ[WEDGED])))  # noqa: B010
 

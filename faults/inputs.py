@@ -144,7 +144,7 @@ def _drawn(strategy: st.SearchStrategy[Any], chance: int, count: int) -> list[An
         phases=[Phase.generate],
         database=None,
         deadline=None,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )
     @given(strategy)
     def draw(value: Any) -> None:

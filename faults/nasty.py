@@ -50,10 +50,10 @@ def _chained(levels: int = 500) -> Any:
 
 
 def _grouped(levels: int = 200) -> Any:
-    error: Exception = ValueError("inside")
+    found: list[Exception] = [ValueError("inside")]
     for _ in range(levels):
-        error = ExceptionGroup("around", [error])
-    raise error
+        found = [ExceptionGroup("around", found)]
+    raise found[0]
 
 
 def _endless() -> int:

@@ -55,7 +55,7 @@ async def half_open_for_listeners(lab: Lab) -> Figures:
     return {}
 
 
-@fault("F8d", "the network falls silent for 3 leases when a reap is on its way", seconds=10, short=5)
+@fault("F8d", "the network falls silent for 3 leases when a look for expired leases is on its way", seconds=10, short=5)
 async def held_up_reap(lab: Lab) -> Figures:
     """When it arrives at last, it charges nobody for the silence (M1)."""
     proxy = lab.go_through_proxy()
@@ -64,7 +64,7 @@ async def held_up_reap(lab: Lab) -> Figures:
         await lab.wait(lambda: sum(line.word == "begin" for line in lab.lines()) > 4 * lab.workers)
         # Before it is prepared, its words come by.
         lab.start()
-        proxy.freeze_at = b"WorkerLost"
+        proxy.freeze_at = b"interval '5 minutes'"
         await lab.wait(lambda: proxy.weather.frozen)
         await asyncio.sleep(3 * lab.lease)
         proxy.weather = Weather()

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import count
 from typing import Any, TypeVar
 
 from psycopg import Connection, IsolationLevel, RawCursor, Rollback
@@ -113,7 +112,9 @@ class SyncPool:
 def _sound_connection(pool: ConnectionPool[Connection[Any]], queries: Queries) -> Iterator[Connection[Any]]:
     """As in `Pool`: a connection that answers and can write."""
     pool.check()
-    for tries in count(1):
+    tries = 0
+    while True:
+        tries += 1
         connection = pool.getconn(CALL_TIMEOUT)
         try:
             _, read_only = run_sync(connection, queries.isolation())
