@@ -16,7 +16,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -37,15 +37,17 @@ PART = 250_000
 WORKERS, SCHEDULES = 200, 500
 
 
-def plant(url: str, *, archived: int, live: int, days: float, schema: str = "holdfast") -> None:
+def plant(
+    url: str, *, archived: int, live: int, days: float, schema: str = "holdfast", with_figures: bool = True
+) -> None:
     """Fills a migrated schema."""
     span = timedelta(days=days)
-    start = datetime.now(UTC) - span
     hourly = Definition(Cron("0 * * * *", tz="UTC"), "kind_0.main", {}, {}).to_json()
     bodies = bodies_of(Path(__file__).with_suffix(".sql").read_text("utf-8"))
     text = {name: for_schema(body, schema).encode() for name, body in bodies.items()}
     with connect_sync(url) as connection:
         connection.execute(b"SET synchronous_commit = off")
+        [(start,)] = connection.execute(text["beginning"], [span]).fetchall()
         connection.execute(text["partitions"], [int(days)])
         for name, rows, values in (
             ("archived", archived, [start, span, archived]),
@@ -58,11 +60,13 @@ def plant(url: str, *, archived: int, live: int, days: float, schema: str = "hol
         connection.execute(text["workers"], [WORKERS])
         connection.execute(text["schedules"], [SCHEDULES, json.dumps(hourly)])
         connection.execute(b"VACUUM ANALYZE")
-        connection.execute(text["counted_since"], [span + timedelta(hours=2)])
-        _count(connection, schema)
+        if with_figures:
+            connection.execute(text["counted_since"], [span + timedelta(hours=2)])
+            count(connection, schema)
 
 
-def _count(connection: Connection[Any], schema: str) -> None:
+def count(connection: Connection[Any], schema: str = "holdfast") -> None:
+    """Counts figures, as workers do it."""
     made = queries(schema)
     more = True
     while more:

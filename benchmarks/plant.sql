@@ -1,6 +1,10 @@
 -- What `plant.py` writes; $1 and $2 are the first and the last number, $3 is when the history begins, $4 how long it is and $5 how
 -- many finished tasks there are. One queue has nine tenths of all tasks. Ids are made as Python makes them, in the order of time.
 
+-- beginning --
+-- When a span of history begins.
+SELECT holdfast.now() - $1::interval
+
 -- archived --
 -- Finished tasks, spread over the span, in the order of time.
 INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
@@ -63,7 +67,7 @@ SELECT (lpad(to_hex((extract(epoch FROM c.at) * 1000)::bigint), 12, '0')
     CASE WHEN n.i % 20 = 0 THEN 'order-live-' || n.i END,
     CASE WHEN s.state = 'parked' THEN
         jsonb_build_object('type', CASE WHEN n.i % 100 >= 90 THEN 'OSError' ELSE 'Error' || n.i / 100 % 40 END,
-                           'message', 'no answer from host ' || n.i % 50, 'traceback', trace.text)
+                           'message', 'no answer from host ' || n.i % 50, 'place', 'shop.kinds:42', 'traceback', trace.text)
          WHEN n.i % 100 BETWEEN 44 AND 48 THEN jsonb_build_object('type', 'KeyError', 'message', 'not yet') END, c.at
 FROM (SELECT string_agg(format(E'  File "/srv/%s/%s.py", line %s, in %s\n', left(md5('a' || l), 8), md5('b' || l), l * 7, left(md5('c' || l), 12)), '')
       FROM generate_series(1, 40) AS l) AS trace(text), generate_series($1::bigint, $2::bigint) AS n(i)

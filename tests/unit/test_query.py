@@ -10,7 +10,7 @@ from holdfast._sql import schedules as planning
 from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import for_schema, statements
-from holdfast.insights import finding, surveys
+from holdfast.insights import finding, looks, surveys
 
 
 def test_every_statement_has_prose_and_no_open_placeholder() -> None:
@@ -40,6 +40,7 @@ def test_every_statement_is_used_by_a_query() -> None:
     source = (
         "".join(inspect.getsource(group) for group in Queries.__mro__[:-1])
         + inspect.getsource(finding)
+        + inspect.getsource(looks)
         + inspect.getsource(surveys)
         + inspect.getsource(health)
         + inspect.getsource(migrate)

@@ -116,7 +116,7 @@ async def test_a_kind_is_counted_no_further_than_it_must(browser: Browser, holdf
     plant_task(holdfast_url, kind="other", state="running", worker_id="01890a5d-ac96-774b-bcce-b302099a8057",
                lease_expires_at="2100-01-01", claimed_at="2026-01-01")  # fmt: skip
     found = await browser.json("/api/kinds/greeter")
-    assert found["tasks"] == {"ready": COUNTED + 1} and not found["count_is_exact"]
+    assert 1000 < found["tasks"]["ready"] <= COUNTED and not found["count_is_exact"]
     other = await browser.json("/api/kinds/other")
     assert other["tasks"] == {"running": 1} and not other["count_is_exact"]
     assert "too many tasks to count them all" in await browser.page("/kinds")

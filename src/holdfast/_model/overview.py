@@ -8,13 +8,16 @@ from uuid import UUID
 
 COUNTED = 10_000
 """Counts of a queue end here: one more means more than that."""
+LOOKED = 20_000
+"""The most tasks that one look by a filter examines."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedGroup:
     """Parked tasks that stopped alike: at the same step, with the same type of error, raised at the same place.
 
-    Message and example are the newest's.
+    Message and example are the newest's. If there are very many at a step, only the newest of them are looked at: then
+    the count is not exact.
     """
 
     kind: str
@@ -27,6 +30,7 @@ class ParkedGroup:
     example: UUID
     place: str | None = None
     """The line of the user's code that raised it, as `shop.mail.send:42`, if that is known."""
+    count_is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class QueueInfo:
     retention: timedelta | None = None
     """How long its history is kept, if it is not as for all."""
     unroutable: int = 0
-    """How many of those that are due no live worker of the queue knows."""
+    """How many of those that are due first no live worker of the queue knows."""
 
 
 @dataclass(frozen=True, slots=True)

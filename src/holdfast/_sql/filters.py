@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from holdfast._model.filter import PHASES, Filter, Term, moment
+from holdfast._model.filter import FINISHED, PHASES, UNFINISHED, Filter, Term, moment
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row, for_schema
 
 T = TypeVar("T")
 
-_MARKER = "/*filter*/true"
+_FILTER, _TABLE, _PLACE = "/*filter*/true", "/*table*/true", "/*place*/true"
 _LAST = "greatest(created_at, claimed_at, finished_at)"
 """When something last happened to a task."""
 
@@ -19,12 +19,41 @@ _LAST = "greatest(created_at, claimed_at, finished_at)"
 def filtered(
     queries: Queries, name: str, filter: Filter, read: Callable[[Sequence[Row]], T], /, **values: object
 ) -> Query[T]:
-    """A statement of `insights.sql` that has the place `/*filter*/true`, for those tasks that a filter lets through."""
+    """A statement that has the place `/*filter*/true`, for those tasks that a filter lets through.
+
+    What narrows down where to look stands in two other places: `/*table*/true`, whether a task is unfinished or
+    archived, and its id; `/*place*/true`, its queue, kind and step.
+    """
     query = queries.read(name, **values)
     condition = Condition(len(query.parameters))
-    text = " AND ".join(condition.of(term) for term in filter.terms) or "true"
-    statement = query.statement.with_text(query.statement.text.replace(_MARKER, for_schema(text, queries.schema)))
-    return Query(statement, (*query.parameters, *condition.parameters), read)
+    said = [(term, condition.of(term)) for term in filter.terms]
+    found = {
+        _FILTER: [text for _, text in said],
+        _TABLE: [_tables(filter), *(text for term, text in said if term.field == "id")],
+        _PLACE: [text for term, text in said if term.field in ("queue", "kind", "step")],
+    }
+    text = query.statement.text
+    for mark, conditions in found.items():
+        text = text.replace(mark, for_schema(" AND ".join(conditions) or "true", queries.schema))
+    return Query(query.statement.with_text(text), (*query.parameters, *condition.parameters), read)
+
+
+def states_of(filter: Filter) -> set[str]:
+    """The states that a task may have which a filter lets through. Any phase of its own is one of a ready task."""
+    found = {*UNFINISHED, *FINISHED}
+    for term in filter.terms:
+        if term.field == "state" and not term.negated:
+            found &= {"ready" if value in PHASES else value for value in term.values}
+    return found
+
+
+def _tables(filter: Filter) -> str:
+    """A condition that holds for all of a table or for nothing of it: the planner leaves the other one out."""
+    states = states_of(filter)
+    for all in (UNFINISHED, FINISHED):
+        if states <= set(all):
+            return f"state = ANY ('{{{','.join(all)}}}')"
+    return "true"
 
 
 class Condition:

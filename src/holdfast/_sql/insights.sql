@@ -142,21 +142,10 @@ FROM (SELECT o.stopping_at, o.late, o.slots, holdfast.is_live(o) AS live FROM ho
 -- Why a task is not running, or how it stands, in one sentence.
 SELECT holdfast.explain(:id::uuid)
 
--- parked_groups --
--- Parked tasks that a filter lets through, grouped by where and how they stopped, the largest group first.
-SELECT g.kind, g.step, g.error_type, (SELECT t.error ->> 'message' FROM holdfast.task t WHERE t.id = g.example),
-       g.count, g.newest, g.oldest, g.example, g.place
-FROM (SELECT p.kind, p.step, p.error_type, p.place, count(*), max(p.at) AS newest, min(p.at) AS oldest,
-             (array_agg(p.id ORDER BY p.at DESC, p.id DESC))[1] AS example
-      FROM (SELECT id, kind, step, nullif(error ->> 'type', '') AS error_type, nullif(error ->> 'place', '') AS place,
-                   coalesce(claimed_at, created_at) AS at
-            FROM holdfast.tasks WHERE state = 'parked' AND /*filter*/true) AS p
-      GROUP BY p.kind, p.step, p.error_type, p.place) AS g
-ORDER BY g.count DESC, g.newest DESC LIMIT :limit::integer
-
 -- queues --
 -- All queues that have settings, kinds, live workers or unfinished tasks, with bounded counts. The names of tasks' queues
--- are found by jumping from one to the next in each partial index, and each count walks a part of one.
+-- are found by jumping from one to the next in each partial index, and each count walks a part of one. Whether workers know
+-- their steps is looked at for those of each priority that are due first.
 WITH RECURSIVE ready(name) AS (
     (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'ready' ORDER BY t.queue LIMIT 1)
     UNION ALL
@@ -178,19 +167,28 @@ WITH RECURSIVE ready(name) AS (
     UNION SELECT name FROM ready UNION SELECT name FROM running UNION SELECT name FROM parked
 )
 SELECT n.name, q.paused_at, q.paused_by, due.count, scheduled.count, running.count, parked.count, oldest.run_at,
-       (SELECT count(*) FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)), q.retention, due.unroutable
+       (SELECT count(*) FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)), q.retention, unroutable.count
 FROM names n
 LEFT JOIN holdfast.queue q ON q.name = n.name
 CROSS JOIN LATERAL (
-    SELECT coalesce(array_agg(DISTINCT s.step), '{}') FROM holdfast.worker w, unnest(w.steps) AS s(step)
-    WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)) AS known(steps)
-CROSS JOIN LATERAL (
-    SELECT count(*), count(*) FILTER (WHERE counted.step <> ALL (known.steps)) AS unroutable FROM (
-        SELECT each.step FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
-            SELECT t.kind || '.' || t.step AS step FROM holdfast.task t
+    SELECT count(*) FROM (
+        SELECT FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+            SELECT FROM holdfast.task t
             WHERE t.queue = n.name AND t.state = 'ready' AND t.priority = p.priority AND t.run_at <= holdfast.now()
             ORDER BY t.run_at LIMIT :counted::integer) AS each
         LIMIT :counted::integer) AS counted) AS due
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(DISTINCT s.step), '{}')
+    FROM (SELECT DISTINCT w.steps FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)) AS alike,
+         unnest(alike.steps) AS s(step)
+) AS known(steps)
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(standing.count) FILTER (WHERE standing.kind || '.' || standing.step <> ALL (known.steps)), 0)::bigint AS count
+    FROM (SELECT looked.kind, looked.step, count(*) FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+              SELECT t.kind, t.step FROM holdfast.task t
+              WHERE t.queue = n.name AND t.state = 'ready' AND t.priority = p.priority AND t.run_at <= holdfast.now()
+              ORDER BY t.run_at LIMIT :looked::integer) AS looked
+          GROUP BY looked.kind, looked.step) AS standing) AS unroutable
 CROSS JOIN LATERAL (
     SELECT count(*) FROM (
         SELECT FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
@@ -215,58 +213,60 @@ WHERE n.name IS NOT NULL
 ORDER BY n.name COLLATE "C"
 
 -- kinds --
--- What workers declared, how many live ones know any of a kind's steps, and which of them declare it alike.
-SELECT k.name, k.queue, k.priority, k.paused_at, k.paused_by, k.graph, coalesce(knowing.workers, 0), k.seen_at, k.about,
-       (SELECT jsonb_object_agg(alike.fingerprint, alike.workers)
-        FROM (SELECT w.kinds ->> k.name AS fingerprint, jsonb_agg(w.name ORDER BY w.name) AS workers
-              FROM holdfast.worker w WHERE holdfast.is_live(w) AND w.kinds ? k.name GROUP BY 1) AS alike), k.first
-FROM holdfast.kind k
-LEFT JOIN (
-    SELECT split_part(s.step, '.', 1) AS kind, count(DISTINCT w.id) AS workers
-    FROM holdfast.worker w, unnest(w.steps) AS s(step) WHERE holdfast.is_live(w) GROUP BY 1
-) AS knowing ON knowing.kind = k.name
+-- What workers declared, how many live ones know any of a kind's steps, and which of them declare it alike. Of a fleet of alike
+-- workers one is looked at.
+WITH alike AS MATERIALIZED (
+    SELECT w.steps, w.kinds, count(*) AS workers, array_agg(w.name ORDER BY w.name) AS names
+    FROM holdfast.worker w WHERE holdfast.is_live(w) GROUP BY w.steps, w.kinds
+), knowing AS MATERIALIZED (
+    SELECT known.kind, sum(known.workers)::bigint AS workers
+    FROM (SELECT DISTINCT a.steps, a.kinds, split_part(s.step, '.', 1) AS kind, a.workers FROM alike a, unnest(a.steps) AS s(step)) AS known
+    GROUP BY known.kind
+)
+SELECT k.name, k.queue, k.priority, k.paused_at, k.paused_by, k.graph, coalesce(n.workers, 0), k.seen_at, k.about,
+       (SELECT jsonb_object_agg(d.fingerprint, d.workers)
+        FROM (SELECT a.kinds ->> k.name AS fingerprint, jsonb_agg(name ORDER BY name) AS workers
+              FROM alike a, unnest(a.names) AS each(name) WHERE a.kinds ? k.name GROUP BY 1) AS d), k.first
+FROM holdfast.kind k LEFT JOIN knowing n ON n.kind = k.name
 ORDER BY k.name
 
--- standing --
--- Where unfinished tasks stand, and how many. Ready ones that are not due yet are told apart, as scheduled.
-SELECT t.kind, t.step, s.state, count(*) FROM holdfast.task t
-CROSS JOIN LATERAL (SELECT CASE WHEN t.state = 'ready' AND t.run_at > holdfast.now() THEN 'scheduled' ELSE t.state END) AS s(state)
-WHERE :kind::text IS NULL OR t.kind = :kind::text
-GROUP BY t.kind, t.step, s.state ORDER BY t.kind, t.step, s.state
-
 -- standing_now --
--- Where ready, running and parked tasks stand, counted no further than so many of a queue and priority, or state: those
--- due first. Stays fast with any number of tasks; the last column says whether something was left out.
-WITH RECURSIVE ready(name) AS (
-    (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'ready' ORDER BY t.queue LIMIT 1)
+-- Where ready, running and parked tasks stand. Ready ones are found by jumping from priority to priority of each queue: some of each
+-- that are due first, and some that come next; parked ones by jumping from step to step. The last column says whether
+-- something was left out.
+WITH RECURSIVE ready(queue, priority) AS (
+    (SELECT t.queue::text, t.priority FROM holdfast.task t WHERE t.state = 'ready' ORDER BY t.queue, t.priority LIMIT 1)
     UNION ALL
-    SELECT (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'ready' AND t.queue > r.name ORDER BY t.queue LIMIT 1)
-    FROM ready r WHERE r.name IS NOT NULL
-), parked(name) AS (
-    (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'parked' ORDER BY t.queue LIMIT 1)
-    UNION ALL
-    SELECT (SELECT t.queue::text FROM holdfast.task t WHERE t.state = 'parked' AND t.queue > r.name ORDER BY t.queue LIMIT 1)
-    FROM parked r WHERE r.name IS NOT NULL
+    SELECT n.queue, n.priority FROM ready r CROSS JOIN LATERAL (
+        SELECT t.queue::text, t.priority FROM holdfast.task t
+        WHERE t.state = 'ready' AND (t.queue, t.priority) > (r.queue, r.priority)
+        ORDER BY t.queue, t.priority LIMIT 1) AS n
 ), seen AS MATERIALIZED (
-    SELECT e.kind, e.step, CASE WHEN e.run_at > holdfast.now() THEN 'scheduled' ELSE 'ready' END AS state, e.place
-    FROM ready n CROSS JOIN generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
-        SELECT t.kind, t.step, t.run_at, row_number() OVER (ORDER BY t.run_at) AS place FROM holdfast.task t
-        WHERE t.queue = n.name AND t.state = 'ready' AND t.priority = p.priority
-        ORDER BY t.run_at LIMIT :counted::integer) AS e
+    SELECT e.kind, e.step, e.state, e.place = r.share AS is_last
+    FROM (SELECT queue, priority, greatest(20, :looked::integer / (2 * count(*) OVER ())) AS share FROM (SELECT * FROM ready LIMIT 1000) AS l) AS r
+    CROSS JOIN LATERAL (
+        (SELECT t.kind, t.step, 'ready' AS state, row_number() OVER (ORDER BY t.run_at) AS place FROM holdfast.task t
+         WHERE t.queue = r.queue AND t.state = 'ready' AND t.priority = r.priority AND t.run_at <= holdfast.now()
+         ORDER BY t.run_at LIMIT r.share)
+        UNION ALL
+        (SELECT t.kind, t.step, 'scheduled', row_number() OVER (ORDER BY t.run_at) FROM holdfast.task t
+         WHERE t.queue = r.queue AND t.state = 'ready' AND t.priority = r.priority AND t.run_at > holdfast.now()
+         ORDER BY t.run_at LIMIT r.share)) AS e
     UNION ALL
-    SELECT e.kind, e.step, 'parked', e.place
-    FROM parked n CROSS JOIN LATERAL (
-        SELECT t.kind, t.step, row_number() OVER (ORDER BY t.kind, t.step) AS place FROM holdfast.task t
-        WHERE t.queue = n.name AND t.state = 'parked' AND (:kind::text IS NULL OR t.kind = :kind::text)
-        ORDER BY t.kind, t.step LIMIT :counted::integer) AS e
+    SELECT p.kind, p.step, 'parked', e.place = p.share
+    FROM (SELECT queue, kind, step, greatest(20, :counted::integer / count(*) OVER ()) AS share
+          FROM (SELECT * FROM holdfast.parked_steps WHERE :kind::text IS NULL OR kind = :kind::text LIMIT 1000) AS l) AS p
+    CROSS JOIN LATERAL (
+        SELECT row_number() OVER () AS place FROM holdfast.task t
+        WHERE t.state = 'parked' AND t.queue = p.queue AND t.kind = p.kind AND t.step = p.step LIMIT p.share) AS e
     UNION ALL
-    SELECT e.kind, e.step, 'running', e.place
+    SELECT e.kind, e.step, 'running', e.place = :counted::integer
     FROM (SELECT t.kind, t.step, row_number() OVER () AS place FROM holdfast.task t WHERE t.state = 'running' LIMIT :counted::integer) AS e
 )
-SELECT s.kind, s.step, s.state, count(s.kind), coalesce(m.place >= :counted::integer, false)
-FROM (SELECT max(place) AS place FROM seen) AS m
+SELECT s.kind, s.step, s.state, count(s.kind), m.is_cut
+FROM (SELECT coalesce(bool_or(is_last), false) AS is_cut FROM seen) AS m
 LEFT JOIN seen s ON :kind::text IS NULL OR s.kind = :kind::text
-GROUP BY s.kind, s.step, s.state, m.place ORDER BY s.kind, s.step, s.state
+GROUP BY s.kind, s.step, s.state, m.is_cut ORDER BY s.kind, s.step, s.state
 
 -- unfinished --
 -- Unfinished tasks in the order of their ids, page by page: those above the given one.

@@ -24,6 +24,7 @@ FILES = (
     "maintenance",
     "schedules",
     "insights",
+    "looks",
     "health",
     "figures",
     "migrate",

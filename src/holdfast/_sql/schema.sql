@@ -2298,6 +2298,35 @@ CREATE VIEW holdfast.parked AS
 
 COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then: select "holdfast".retry(id). parked_at is when the last attempt ended, as far as the log still knows. The args and the whole error are in "holdfast".tasks.';
 
+CREATE VIEW holdfast.parked_steps AS
+ WITH RECURSIVE found(queue, kind, step) AS (
+        ( SELECT (t.queue)::text AS queue,
+            (t.kind)::text AS kind,
+            (t.step)::text AS step
+           FROM holdfast.task t
+          WHERE (t.state = 'parked'::text)
+          ORDER BY t.queue, t.kind, t.step
+         LIMIT 1)
+        UNION ALL
+         SELECT n.queue,
+            n.kind,
+            n.step
+           FROM (found f
+             CROSS JOIN LATERAL ( SELECT (t.queue)::text AS queue,
+                    (t.kind)::text AS kind,
+                    (t.step)::text AS step
+                   FROM holdfast.task t
+                  WHERE ((t.state = 'parked'::text) AND (ROW((t.queue)::text, (t.kind)::text, (t.step)::text) > ROW(f.queue, f.kind, f.step)))
+                  ORDER BY t.queue, t.kind, t.step
+                 LIMIT 1) n)
+        )
+ SELECT queue,
+    kind,
+    step
+   FROM found;
+
+COMMENT ON VIEW holdfast.parked_steps IS 'Where tasks are parked: each queue, kind and step once. Fast with any number of tasks: it jumps from one to the next in their index.';
+
 CREATE TABLE holdfast.partition (
     name text NOT NULL,
     dropping_at timestamp with time zone,
@@ -2401,9 +2430,9 @@ COMMENT ON COLUMN holdfast.setting.figures IS 'How long figures are kept; null: 
 
 CREATE VIEW holdfast.tasks AS
  SELECT t.id,
-    t.queue,
-    t.kind,
-    t.step,
+    (t.queue)::text AS queue,
+    (t.kind)::text AS kind,
+    (t.step)::text AS step,
     t.state,
         CASE
             WHEN (t.state <> 'ready'::text) THEN t.state
@@ -2415,9 +2444,15 @@ CREATE VIEW holdfast.tasks AS
               WHERE (q.paused_at IS NOT NULL))) OR ((t.kind)::text IN ( SELECT unnest((k.was || (k.name)::text)) AS unnest
                FROM holdfast.kind k
               WHERE (k.paused_at IS NOT NULL)))) THEN 'paused'::text
-            WHEN (NOT (EXISTS ( SELECT
-               FROM holdfast.worker w
-              WHERE (holdfast.is_live(w.*) AND ((t.queue)::text = ANY (w.queues)) AND ((((t.kind)::text || '.'::text) || (t.step)::text) = ANY (w.steps)))))) THEN 'unroutable'::text
+            WHEN (NOT (((t.queue)::text, (((t.kind)::text || '.'::text) || (t.step)::text)) IN ( SELECT q.name,
+                s.name
+               FROM ( SELECT DISTINCT o.queues,
+                        o.steps
+                       FROM holdfast.worker o
+                      WHERE holdfast.is_live(o.*)) w,
+                LATERAL unnest(w.queues) q(name),
+                LATERAL unnest(w.steps) s(name)
+              WHERE ((q.name IS NOT NULL) AND (s.name IS NOT NULL))))) THEN 'unroutable'::text
             ELSE 'due'::text
         END AS phase,
     t.priority,

@@ -84,16 +84,23 @@ def graph(
     chosen = _chosen(loaded, names)
     warnings: list[str] = []
     graphs = {name: edges(loaded, name, warnings) for name in chosen}
-    standing = _standing(loaded, live)
+    standing, is_exact = _standing(loaded, live)
     drawings = _drawings(loaded, graphs, standing, tell_others=not names and form != "json")
     if form == "json":
         kinds_told = [_as_json(loaded, each) for each in drawings]
-        told = {"live": standing is not None, "kinds": kinds_told, "warnings": warnings}
+        told = {
+            "live": standing is not None,
+            "count_is_exact": is_exact,
+            "kinds": kinds_told,
+            "warnings": warnings,
+        }
         _put(json.dumps(told, indent=2) + "\n", output)
         return
     for warning in warnings:
         note(f"{click.style('warning:', fg='yellow')} {line(warning)}")
     _write(drawings, form, output, direction)
+    if not is_exact:
+        note("(there are too many tasks to count them all here: those due first and those that come next are)")
 
 
 # What is asked for ----------------------------------------------------------------------------------
@@ -140,20 +147,21 @@ def _chosen(app: "App", names: Sequence[str]) -> list[str]:
 # Counts ---------------------------------------------------------------------------------------------
 
 
-def _standing(app: "App", live: bool | None) -> "list[Standing] | None":
-    """Where tasks stand; None if nobody wants to know, or nobody answers and that does not matter."""
+def _standing(app: "App", live: bool | None) -> "tuple[list[Standing] | None, bool]":
+    """Where tasks stand; None if nobody wants to know, or nobody answers and that does not matter. And if it is all."""
     from holdfast import insights
     from holdfast._db.connection import connect_sync, run_sync
     from holdfast._db.trouble import explaining
     from holdfast.cli.quickly import quickly
 
-    def ask() -> "list[Standing]":
+    def ask() -> "tuple[list[Standing] | None, bool]":
         with explaining(app.schema), connect_sync(app.database.url) as connection:
-            return run_sync(connection, insights.standing(app._queries))
+            return run_sync(connection, insights.standing_now(app._queries))
 
+    nothing: tuple[list[Standing] | None, bool] = (None, True)
     if live is None:
-        return quickly(PATIENCE, ask, otherwise=None)
-    return ask() if live else None
+        return quickly(PATIENCE, ask, otherwise=nothing)
+    return ask() if live else nothing
 
 
 def _drawings(

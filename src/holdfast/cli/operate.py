@@ -124,16 +124,19 @@ def kinds(setup: Setup, /, kind: str | None) -> None:
 
     with setup.opened() as (app, queries):
         declared = {each.name: each for each in app.ask(insights.kinds(queries)) if kind in (None, each.name)}
-        standing = _by_kind(app.ask(insights.standing(queries, kind)))
+        counted, is_exact = app.ask(insights.standing_now(queries, kind))
+    standing = _by_kind(counted)
     names = sorted(declared.keys() | standing.keys())
     if kind is not None and not names:
         raise Failure(f"there is no kind {line(kind)}: no worker has declared it", NOT_FOUND, "KindNotFound")
     if setup.json:
-        print_json([_kind_json(name, declared.get(name), standing.get(name, {})) for name in names])
+        print_json([_kind_json(name, declared.get(name), standing.get(name, {}), is_exact) for name in names])
     elif names:
         rows = [row for name in names for row in _kind_rows(name, declared.get(name), standing.get(name, {}))]
         headings = ("KIND", "STEP", "READY", "SCHEDULED", "RUNNING", "PARKED", "QUEUE", "WORKERS", "NOTE")
         fitted_table(headings, rows, spare=("WORKERS", "QUEUE", "SCHEDULED"))
+        if not is_exact:
+            note("(there are too many tasks to count them all here: those due first and those that come next are)")
         _advise(
             [
                 *(_paused(setup, "kind", each) for each in declared.values() if each.paused_at),
@@ -201,9 +204,11 @@ def _number(count: int) -> str:
     return amount(count) if count else "-"
 
 
-def _kind_json(name: str, declared: "KindInfo | None", standing: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def _kind_json(
+    name: str, declared: "KindInfo | None", standing: Mapping[str, Mapping[str, int]], is_exact: bool
+) -> dict[str, Any]:
     steps = {step: dict(standing.get(step, {})) for step in _steps(declared, standing)}
-    return {"name": name, "declared": declared, "steps": steps}
+    return {"name": name, "declared": declared, "steps": steps, "count_is_exact": is_exact}
 
 
 # --- workers

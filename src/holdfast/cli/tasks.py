@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast._model.overview import ParkedGroup
     from holdfast._model.reference import TaskInfo
     from holdfast._sql.queries import Queries
+    from holdfast.insights import Counted
     from holdfast.sync import SyncApp
 
 PAGE = 20
@@ -84,22 +85,29 @@ def list_tasks(
         chosen = chosen if given is None else chosen.with_term(field, *given.split(","))
     with setup.opened() as (app, queries):
         if only_count:
-            _print_count(setup, app.ask(insights.count(queries, chosen, limit=COUNTED)))
+            _print_count(setup, app.ask(insights.look_count(queries, chosen)))
             return
         start = None if below is None else find_id(app, queries, below)
-        found = app.ask(insights.tasks(queries, chosen, limit=limit + 1, below=start))
-        page, more = found[:limit], len(found) > limit
-        number = app.ask(insights.count(queries, chosen, limit=COUNTED)) if more or setup.json else len(page)
-    last = page[-1].id if more else None
+        found = app.ask(insights.look(queries, chosen, limit=limit, below=start))
+        if start is None and (found.next is None or found.is_cut):
+            counted = insights.Counted(len(found.tasks), found.next is None)
+        else:
+            counted = app.ask(insights.look_count(queries, chosen))
     if setup.json:
-        print_json({"tasks": page, "next": last, **_counted(number)})
+        print_json({"tasks": found.tasks, "next": found.next, **_counted(counted)})
         return
-    if page:
-        print_tasks(page)
+    if found.tasks:
+        print_tasks(found.tasks)
+    elif found.is_cut:
+        note(f"no task matches {line(chosen)} among the newest.")
     else:
         note("no more tasks." if below else "no tasks." if not chosen else f"no task matches {line(chosen)}")
-    if last is not None:
-        note(f"({len(page):,} of {amount(number)}; the next: {_next_page(setup, chosen, last, limit)})")
+    if found.next is not None:
+        then = _next_page(setup, chosen, found.next, limit)
+        if found.is_cut:
+            note(f"(not all tasks were looked at; older ones may match: {then})")
+        else:
+            note(f"({len(found.tasks):,} of {_told(counted)}; the next: {then})")
 
 
 def _next_page(setup: Setup, chosen: "Filter", last: "UUID", limit: int) -> str:
@@ -109,15 +117,21 @@ def _next_page(setup: Setup, chosen: "Filter", last: "UUID", limit: int) -> str:
     )
 
 
-def _print_count(setup: Setup, number: int) -> None:
+def _print_count(setup: Setup, counted: "Counted") -> None:
     if setup.json:
-        print_json(_counted(number))
+        print_json(_counted(counted))
     else:
-        click.echo(amount(number))
+        click.echo(_told(counted))
 
 
-def _counted(number: int) -> dict[str, Any]:
-    return {"count": min(number, COUNTED), "count_is_exact": number <= COUNTED}
+def _told(counted: "Counted") -> str:
+    if counted.is_exact:
+        return f"{counted.number:,}"
+    return amount(counted.number + 1) if counted.number >= COUNTED else f"at least {counted.number:,}"
+
+
+def _counted(counted: "Counted") -> dict[str, Any]:
+    return {"count": counted.number, "count_is_exact": counted.is_exact}
 
 
 def print_tasks(tasks: "Sequence[TaskInfo]", indent: str = "") -> None:
@@ -179,6 +193,8 @@ def parked(setup: Setup, /, words: Sequence[str], limit: int) -> None:
     print_groups(shown)
     if more:
         note(f"(the {limit:,} largest groups; --limit shows more)")
+    if not all(group.count_is_exact for group in shown):
+        note("(+: the newest at this step; not all were looked at)")
     first = shown[0]
     click.echo(f"\nOne of them:  {command_line(setup, 'show', str(first.example))}")
     click.echo("When the cause is repaired, all of a group go on:")
@@ -190,7 +206,7 @@ def print_groups(groups: "Sequence[ParkedGroup]", indent: str = "") -> None:
     """A table of groups of parked tasks."""
     rows: list[list[Cell]] = [
         [
-            amount(group.count),
+            f"{group.count:,}{'' if group.count_is_exact else '+'}",
             line(f"{group.kind}.{group.step}"),
             (line(group.error_type or ""), "red"),
             line(group.place or ""),

@@ -28,6 +28,14 @@ from holdfast.insights.finding import (
     tasks,
     unfinished,
 )
+from holdfast.insights.looks import (
+    Counted,
+    Found,
+    group_filter,
+    look,
+    look_count,
+    parked_groups,
+)
 from holdfast.insights.results import (
     not_found,
     outcome_of,
@@ -46,14 +54,11 @@ from holdfast.insights.rows import (
 from holdfast.insights.surveys import (
     figures,
     gauges,
-    group_filter,
     in_hand,
     kinds,
-    parked_groups,
     queues,
     recent_failures,
     running,
-    standing,
     standing_now,
     workers,
 )
@@ -62,9 +67,11 @@ __all__ = [
     "AttemptInfo",
     "By",
     "ChangeInfo",
+    "Counted",
     "FailureInfo",
     "Figure",
     "Figures",
+    "Found",
     "Gauges",
     "KindInfo",
     "ParkedGroup",
@@ -87,6 +94,8 @@ __all__ = [
     "in_hand",
     "json_in",
     "kinds",
+    "look",
+    "look_count",
     "not_found",
     "options_bag",
     "outcome_of",
@@ -97,7 +106,6 @@ __all__ = [
     "result_of",
     "result_or_too_late",
     "running",
-    "standing",
     "standing_now",
     "task",
     "tasks",

@@ -6,22 +6,24 @@ from uuid import UUID
 
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.figures import By, Figures
-from holdfast._model.filter import EVERYTHING, Filter
 from holdfast._model.overview import (
     COUNTED,
     FailureInfo,
     Gauges,
     KindInfo,
-    ParkedGroup,
     QueueInfo,
     RunningInfo,
     Standing,
 )
 from holdfast._sql import figures as counted
-from holdfast._sql.filters import filtered
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
 from holdfast.insights.rows import WorkerInfo, kind_in, worker_in
+
+_KNOWN = 200
+"""Due tasks of each queue and priority that are looked at: does a worker know their steps?"""
+_STANDING = 5_000
+"""Ready tasks that are looked at to say at which steps they stand."""
 
 
 def workers(queries: Queries, *, limit: int = 100) -> Query[list[WorkerInfo]]:
@@ -61,22 +63,9 @@ def gauges(queries: Queries) -> Query[Gauges]:
     return Query(query.statement, query.parameters, lambda rows: Gauges(*rows[0]))
 
 
-def parked_groups(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50) -> Query[list[ParkedGroup]]:
-    """The parked tasks that a filter lets through, grouped by kind, step, type and place of the error; large groups
-    first."""
-    return filtered(queries, "parked_groups", filter, lambda rows: [ParkedGroup(*row) for row in rows], limit=limit)
-
-
-def group_filter(chosen: Filter, group: ParkedGroup) -> Filter:
-    """The filter that lets through this group of parked tasks, and no other."""
-    made = chosen if chosen.names("state") else chosen.with_term("state", "parked")
-    made = made.with_term("kind", group.kind).with_term("step", group.step)
-    return made.with_term("error_type", group.error_type or "null").with_term("place", group.place or "null")
-
-
 def queues(queries: Queries) -> Query[list[QueueInfo]]:
     """All queues by name. Stays fast with any number of tasks."""
-    query = queries.read("queues", counted=COUNTED + 1)
+    query = queries.read("queues", counted=COUNTED + 1, looked=_KNOWN)
     return Query(query.statement, query.parameters, lambda rows: [QueueInfo(*row) for row in rows])
 
 
@@ -86,15 +75,12 @@ def kinds(queries: Queries) -> Query[list[KindInfo]]:
     return Query(query.statement, query.parameters, lambda rows: [kind_in(row) for row in rows])
 
 
-def standing(queries: Queries, kind: str | None = None) -> Query[list[Standing]]:
-    """How many unfinished tasks stand at which step and in which state, of one kind or of all. Reads all of them."""
-    query = queries.read("standing", kind=kind)
-    return Query(query.statement, query.parameters, lambda rows: [Standing(*row) for row in rows])
-
-
 def standing_now(queries: Queries, kind: str | None = None) -> Query[tuple[list[Standing], bool]]:
-    """As `standing`, but fast with any number of tasks: no more than some are counted; and whether that was all."""
-    query = queries.read("standing_now", kind=kind, counted=COUNTED + 1)
+    """How many unfinished tasks stand at which step and in which state, of one kind or of all; and whether that is all.
+
+    Stays fast with any number of tasks: of very many ready ones, those due first and those that come next are counted.
+    """
+    query = queries.read("standing_now", kind=kind, counted=COUNTED + 1, looked=_STANDING)
     return Query(
         query.statement,
         query.parameters,

@@ -11,4 +11,4 @@ DROP FUNCTION holdfast.how_long(interval);
 DROP FUNCTION holdfast.the_time(timestamptz);
 DROP FUNCTION holdfast.one_line(text, integer);
 DROP FUNCTION holdfast.drop_oldest_partition();
-DROP VIEW holdfast.history, holdfast.parked, holdfast.attempts, holdfast.tasks;
+DROP VIEW holdfast.history, holdfast.parked_steps, holdfast.parked, holdfast.attempts, holdfast.tasks;

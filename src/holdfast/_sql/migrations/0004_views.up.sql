@@ -2,7 +2,8 @@
 -- `holdfast.` stands for the schema's quoted name and :'schema' for its name as a literal.
 
 CREATE VIEW holdfast.tasks AS
-    SELECT t.id, t.queue, t.kind, t.step, t.state,
+    -- Both halves have the same types: only then does the planner walk their indexes side by side.
+    SELECT t.id, t.queue::text, t.kind::text, t.step::text, t.state,
            CASE
                WHEN t.state <> 'ready' THEN t.state
                WHEN t.attempt = 0 AND t.deadline <= holdfast.now() THEN 'expired'
@@ -10,9 +11,12 @@ CREATE VIEW holdfast.tasks AS
                WHEN t.run_at > holdfast.now() THEN 'scheduled'
                WHEN t.queue IN (SELECT q.name FROM holdfast.queue q WHERE q.paused_at IS NOT NULL)
                  OR t.kind::text IN (SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL) THEN 'paused'
-               WHEN NOT EXISTS (
-                   SELECT FROM holdfast.worker w
-                   WHERE holdfast.is_live(w) AND t.queue::text = ANY (w.queues) AND t.kind || '.' || t.step = ANY (w.steps)
+               WHEN (t.queue::text, t.kind || '.' || t.step) NOT IN (
+                   -- Few differ: of a fleet of alike workers, one is looked at.
+                   SELECT q.name, s.name
+                   FROM (SELECT DISTINCT o.queues, o.steps FROM holdfast.worker o WHERE holdfast.is_live(o)) AS w,
+                        unnest(w.queues) AS q(name), unnest(w.steps) AS s(name)
+                   WHERE q.name IS NOT NULL AND s.name IS NOT NULL
                ) THEN 'unroutable'
                ELSE 'due'
            END AS phase,
@@ -52,6 +56,19 @@ CREATE VIEW holdfast.parked AS
            t.error ->> 'type' AS error_type, left(regexp_replace(t.error ->> 'message', '\s+', ' ', 'g'), 60) AS error_message
     FROM holdfast.task t WHERE t.state = 'parked';
 COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then: select holdfast.retry(id). parked_at is when the last attempt ended, as far as the log still knows. The args and the whole error are in holdfast.tasks.';
+
+CREATE VIEW holdfast.parked_steps AS
+    WITH RECURSIVE found(queue, kind, step) AS (
+        (SELECT t.queue::text, t.kind::text, t.step::text FROM holdfast.task t WHERE t.state = 'parked'
+         ORDER BY t.queue, t.kind, t.step LIMIT 1)
+        UNION ALL
+        SELECT n.queue, n.kind, n.step FROM found f CROSS JOIN LATERAL (
+            SELECT t.queue::text, t.kind::text, t.step::text FROM holdfast.task t
+            WHERE t.state = 'parked' AND (t.queue, t.kind, t.step) > (f.queue, f.kind, f.step)
+            ORDER BY t.queue, t.kind, t.step LIMIT 1) AS n
+    )
+    SELECT queue, kind, step FROM found;
+COMMENT ON VIEW holdfast.parked_steps IS 'Where tasks are parked: each queue, kind and step once. Fast with any number of tasks: it jumps from one to the next in their index.';
 
 CREATE VIEW holdfast.history AS
     SELECT c.relname::text AS name, p.relname::text AS parent, (b.until AT TIME ZONE 'UTC' - interval '1 day')::date AS day,

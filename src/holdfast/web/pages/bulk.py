@@ -63,14 +63,14 @@ async def preview(look: Look, *, verb: Verb, q: str = "", id: Ids | None = None)
     """What a verb would change, of the tasks that a filter lets through, or of these ids."""
     chosen = filter_in(q) if not id else EVERYTHING.with_term("id", *map(str, id))
     repair = Repair.of(verb, chosen)
-    counted = await look(insights.count(look.queries, repair.narrowed, limit=COUNTED))
-    found = await look(insights.tasks(look.queries, repair.narrowed, limit=SAMPLE))
+    counted = await look(insights.look_count(look.queries, repair.narrowed))
+    found = (await look(insights.look(look.queries, repair.narrowed, limit=SAMPLE))).tasks
     alike = Counter((each.kind, each.step, each.phase, _type(each.error)) for each in found)
     return Preview(
         verb,
         str(chosen),
-        min(counted, COUNTED),
-        counted <= COUNTED,
+        counted.number,
+        counted.is_exact,
         MOST,
         len(found),
         [Alike(*each, count) for each, count in alike.most_common(20)],
@@ -86,7 +86,8 @@ def _type(error: Any) -> str:
 async def begin(act: Act, *, verb: Verb, q: str, why: str | None = None) -> RunInfo:
     """Begins to retry, cancel or discard everything that a filter lets through, in the background."""
     repair = Repair.of(verb, q)
-    expected = await act.app._run(insights.count(act.app._queries, repair.narrowed, limit=COUNTED))
+    counted = await act.app._run(insights.look_count(act.app._queries, repair.narrowed))
+    expected = counted.number if counted.is_exact else COUNTED + 1
     return act.runs.begin(act.app, verb, str(repair.chosen), by=act.by, why=why, expected=expected)
 
 

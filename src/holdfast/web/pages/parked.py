@@ -23,11 +23,12 @@ class Group:
 
 @dataclass(frozen=True)
 class ParkedList:
-    """The groups, the largest first. `more`: there are others."""
+    """The groups, the largest first. `more`: there are others. `count_is_exact`: all were looked at."""
 
     filter: str
     groups: list[Group]
     count: int
+    count_is_exact: bool
     more: bool
 
 
@@ -41,4 +42,6 @@ async def parked(look: Look, *, q: str = "") -> ParkedList:
     """Parked tasks, grouped by kind, step, exception and place; the largest group first."""
     chosen = filter_in(q)
     found = await look(insights.parked_groups(look.queries, chosen, limit=MOST + 1))
-    return ParkedList(str(chosen), grouped(chosen, found[:MOST]), sum(each.count for each in found), len(found) > MOST)
+    is_exact = all(each.count_is_exact for each in found)
+    count = sum(each.count for each in found)
+    return ParkedList(str(chosen), grouped(chosen, found[:MOST]), count, is_exact, len(found) > MOST)

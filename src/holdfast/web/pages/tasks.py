@@ -8,7 +8,6 @@ import msgspec
 
 from holdfast import insights
 from holdfast._model.filter import Filter
-from holdfast._model.overview import COUNTED
 from holdfast._model.reference import TaskInfo
 from holdfast.web.asking import Look, filter_in
 from holdfast.web.places import page
@@ -38,13 +37,17 @@ class Tab:
 
 @dataclass(frozen=True)
 class TaskList:
-    """Tasks, the newest first. `next`: the next page is `below` this one. `count` is exact up to a bound."""
+    """Tasks, the newest first. `next`: the next page is `below` this one. `count` is exact up to a bound.
+
+    `is_cut`: very many tasks were looked at, and older ones that match may follow on the next page.
+    """
 
     filter: str
     tasks: list[TaskInfo]
     next: UUID | None
     count: int
     count_is_exact: bool
+    is_cut: bool
     tabs: list[Tab]
 
 
@@ -58,12 +61,12 @@ async def tasks(
 ) -> TaskList:
     """Tasks that a filter lets through, the newest first, page by page."""
     chosen = filter_in(q)
-    found = await look(insights.tasks(look.queries, chosen, limit=limit + 1, below=below))
-    shown, more = found[:limit], len(found) > limit
-    is_all = not more and below is None
-    counted = len(shown) if is_all else await look(insights.count(look.queries, chosen, limit=COUNTED))
-    following = shown[-1].id if more else None
-    return TaskList(str(chosen), shown, following, min(counted, COUNTED), counted <= COUNTED, tabs(chosen))
+    found = await look(insights.look(look.queries, chosen, limit=limit, below=below))
+    if below is None and (found.next is None or found.is_cut):
+        counted = insights.Counted(len(found.tasks), found.next is None)
+    else:
+        counted = await look(insights.look_count(look.queries, chosen))
+    return TaskList(str(chosen), found.tasks, found.next, counted.number, counted.is_exact, found.is_cut, tabs(chosen))
 
 
 def tabs(chosen: Filter) -> list[Tab]:

@@ -1,0 +1,105 @@
+"""Bounded looks at tasks by any filter: as fast with millions of tasks as with some; they say what was left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from holdfast._model.filter import EVERYTHING, Filter
+from holdfast._model.overview import COUNTED, LOOKED, ParkedGroup
+from holdfast._model.reference import TaskInfo
+from holdfast._sql.filters import filtered, states_of
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query, Row
+from holdfast.insights.rows import task_in
+
+_FEW = {"running", "parked"}
+"""States whose tasks are found wherever they are, by an index of their own."""
+_GROUPED = 2_000
+"""Parked tasks that are looked at to group them: their errors are long, and each has to be unpacked."""
+_EXAMINED = 2_000
+"""Running or parked tasks that are examined by one look."""
+_PLAIN = {"state", "queue", "kind", "step"}
+"""What is known of them without looking at them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look found, the newest first.
+
+    `next`: there may be more below this id. `is_cut`: the look ended because it had examined so many tasks, not because
+    it had found so many.
+    """
+
+    tasks: list[TaskInfo]
+    next: UUID | None
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many tasks a look found; if that is not exact, there may be more."""
+
+    number: int
+    is_exact: bool
+
+
+def look(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50, below: UUID | None = None) -> Query[Found]:
+    """Tasks that a filter lets through, the newest first; the next page begins `below` what is `next` there."""
+
+    def read(rows: Sequence[Row]) -> Found:
+        tasks = [task_in(row[:-1]) for row in rows if row[0] is not None]
+        if len(tasks) > limit:
+            return Found(tasks[:limit], tasks[limit - 1].id, False)
+        until = next((row[-1] for row in rows if row[-1] is not None), None)
+        return Found(tasks, until, until is not None)
+
+    states = states_of(filter)
+    if states <= _FEW:
+        is_plain = {term.field for term in filter.terms} <= _PLAIN
+        most = max(limit + 1, _EXAMINED)
+        spread = 0 if is_plain else 10 * most
+        return filtered(
+            queries,
+            "look_at_few",
+            filter,
+            read,
+            limit=limit + 1,
+            below=below,
+            most=most,
+            spread=spread,
+            states=sorted(states),
+        )
+    return filtered(queries, "look", filter, read, limit=limit + 1, below=below, most=LOOKED)
+
+
+def look_count(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = COUNTED) -> Query[Counted]:
+    """How many tasks a filter lets through: no more than `limit` are counted, and of all others the newest examined."""
+
+    def read(rows: Sequence[Row]) -> Counted:
+        [(number, is_cut)] = rows
+        return Counted(min(number, limit), number <= limit and not is_cut)
+
+    states = states_of(filter)
+    if states <= _FEW:
+        # Where nothing has to be examined, it does not matter at which steps the first ones are.
+        is_plain = {term.field for term in filter.terms} <= _PLAIN
+        most, least = (limit + 1, limit + 1) if is_plain else (_EXAMINED, 1)
+        return filtered(queries, "count_few", filter, read, most=most, least=least, states=sorted(states))
+    return filtered(queries, "look_count", filter, read, most=limit + 1, limit=limit + 1)
+
+
+def parked_groups(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50) -> Query[list[ParkedGroup]]:
+    """The parked tasks that a filter lets through, grouped by kind, step, type and place of the error.
+
+    Large groups first. Of a step with very many, the newest are looked at: some thousands of all steps together.
+    """
+    return filtered(
+        queries, "parked_groups", filter, lambda rows: [ParkedGroup(*row) for row in rows], limit=limit, most=_GROUPED
+    )
+
+
+def group_filter(chosen: Filter, group: ParkedGroup) -> Filter:
+    """The filter that lets through this group of parked tasks, and no other."""
+    made = chosen if chosen.names("state") else chosen.with_term("state", "parked")
+    made = made.with_term("kind", group.kind).with_term("step", group.step)
+    return made.with_term("error_type", group.error_type or "null").with_term("place", group.place or "null")
