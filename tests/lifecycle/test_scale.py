@@ -60,7 +60,7 @@ def asked(db: Db) -> Iterator[tuple[str, Query[Any]]]:
     yield "standing of a kind", insights.standing_now(queries, "rare")
     yield "workers", insights.workers(queries)
     yield "running", insights.running(queries, limit=5)
-    yield "running at workers", insights.running_at(queries, workers)
+    yield "in hand", insights.in_hand(queries, workers)
     yield "failures", insights.recent_failures(queries, limit=20)
     yield "gauges", insights.gauges(queries)
     yield "due steps", health.due_steps(queries, ["default", "mail"], limit=20)
@@ -106,6 +106,7 @@ def test_what_is_read_does_not_grow_with_the_number_of_tasks(own_db: Db, monkeyp
     for module, name, bound in (
         (looks, "LOOKED", BOUND),
         (looks, "_EXAMINED", BOUND),
+        (looks, "_SPREAD", 10 * BOUND),
         (looks, "_GROUPED", BOUND),
         (surveys, "COUNTED", BOUND),
         (surveys, "_STANDING", BOUND),
@@ -190,6 +191,18 @@ def test_bounded_looks_find_everything_once_and_in_order(
     assert (cut > 0) == is_cut, "whether the bound was met before enough was found"
 
 
+def test_few_old_parked_tasks_wait_for_their_turn_behind_many_new_ones(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = [db.parked(BOOM, step="other.main") for _ in range(2)]
+    wanted = db.parked(BOOM, step="greeter.ReadName")
+    for _ in range(9):
+        db.parked({"type": "OSError"}, step="greeter.ReadName")
+    monkeypatch.setattr(looks, "_EXAMINED", 12)
+    monkeypatch.setattr(looks, "_SPREAD", 0)
+    first = db.run(insights.look(db.queries, parse_filter("state:parked error:ValueError"), limit=3))
+    assert (first.tasks, first.is_cut) == ([], True), "those of the other step are known, but others come before them"
+    assert walk(db, "state:parked error:ValueError")[0] == [wanted, *old[::-1]]
+
+
 def test_a_count_says_whether_it_is_exact(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     some_tasks(db)
 
@@ -200,6 +213,11 @@ def test_a_count_says_whether_it_is_exact(db: Db, monkeypatch: pytest.MonkeyPatc
     assert counted("") == (33, True) and counted("", 33) == (33, True) and counted("", 32) == (32, False)
     assert counted("state:parked") == (18, True) and counted("state:parked", 17) == (17, False)
     assert counted("state:running") == (3, True) and counted("state:running", 2) == (2, False)
+    assert counted("state:running kind:other") == (0, True) and counted("state:running step:Read*") == (3, True)
+    assert counted("state:running,parked -state:parked") == (3, True) and counted("state:parked kind:other") == (
+        6,
+        True,
+    )
     assert counted("state:parked error:ValueError") == (4, True)
     assert counted("key:nothing") == (0, True) and counted("key:nothing", 5) == (0, False), "six were looked at"
     monkeypatch.setattr(looks, "_EXAMINED", 6)

@@ -62,9 +62,10 @@ FROM looked LEFT JOIN LATERAL (
 ORDER BY v.id DESC
 
 -- count_few --
--- As `look_count`, for running and parked tasks; at least so many at each step are looked at.
-SELECT count(f.id), coalesce(bool_or(f.is_last), false)
-FROM (SELECT v.id, s.is_last OR s.place = :most::integer AS is_last
+-- As `look_count`, for running and parked tasks; at least so many at each step are looked at. If the filter is plain, nothing of it
+-- has to be looked up.
+SELECT count(*) FILTER (WHERE f.fits), coalesce(bool_or(f.is_last), false)
+FROM (SELECT :is_plain::boolean OR v.id IS NOT NULL AS fits, s.is_last OR s.place = :most::integer AS is_last
       FROM (SELECT u.id, u.is_last, row_number() OVER () AS place FROM (
             SELECT e.id, e.place = c.share AS is_last
             FROM (SELECT queue, kind, step, greatest(:least::integer, :most::integer / count(*) OVER ()) AS share
@@ -76,12 +77,11 @@ FROM (SELECT v.id, s.is_last OR s.place = :most::integer AS is_last
             UNION ALL
             SELECT e.id, e.place = :most::integer
             FROM (SELECT t.id, row_number() OVER () AS place FROM holdfast.task t
-                  WHERE t.state = 'running' AND 'running' = ANY (:states::text[]) LIMIT :most::integer) AS e) AS u
+                  WHERE t.state = 'running' AND 'running' = ANY (:states::text[]) AND /*place*/true LIMIT :most::integer) AS e) AS u
             LIMIT :most::integer) AS s
       LEFT JOIN LATERAL (
           SELECT id FROM (SELECT * FROM holdfast.tasks WHERE id = s.id AND state IN ('running', 'parked') LIMIT 1) AS each
-          WHERE /*filter*/true) AS v ON true
-      WHERE v.id IS NOT NULL OR s.is_last OR s.place = :most::integer) AS f
+          WHERE /*filter*/true) AS v ON NOT :is_plain::boolean) AS f
 
 -- parked_groups --
 -- Parked tasks that a filter lets through, grouped by where and how they stopped, the largest group first. The newest at each step

@@ -18,8 +18,8 @@ _GROUPED = 2_000
 """Parked tasks that are looked at to group them: their errors are long, and each has to be unpacked."""
 _EXAMINED = 2_000
 """Running or parked tasks that are examined by one look."""
-_PLAIN = {"state", "queue", "kind", "step"}
-"""What is known of them without looking at them."""
+_SPREAD = 20_000
+"""Parked tasks of all steps together among which the newest of those are found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ def look(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50, belo
 
     states = states_of(filter)
     if states <= _FEW:
-        is_plain = {term.field for term in filter.terms} <= _PLAIN
+        is_plain = _is_plain(filter)
         most = max(limit + 1, _EXAMINED)
-        spread = 0 if is_plain else 10 * most
+        spread = 0 if is_plain else _SPREAD
         return filtered(
             queries,
             "look_at_few",
@@ -82,9 +82,18 @@ def look_count(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = CO
     states = states_of(filter)
     if states <= _FEW:
         # Where nothing has to be examined, it does not matter at which steps the first ones are.
-        is_plain = {term.field for term in filter.terms} <= _PLAIN
+        is_plain = _is_plain(filter)
         most, least = (limit + 1, limit + 1) if is_plain else (_EXAMINED, 1)
-        return filtered(queries, "count_few", filter, read, most=most, least=least, states=sorted(states))
+        return filtered(
+            queries,
+            "count_few",
+            filter,
+            read,
+            most=most,
+            least=least,
+            states=sorted(states),
+            is_plain=is_plain,
+        )
     return filtered(queries, "look_count", filter, read, most=limit + 1, limit=limit + 1)
 
 
@@ -103,3 +112,10 @@ def group_filter(chosen: Filter, group: ParkedGroup) -> Filter:
     made = chosen if chosen.names("state") else chosen.with_term("state", "parked")
     made = made.with_term("kind", group.kind).with_term("step", group.step)
     return made.with_term("error_type", group.error_type or "null").with_term("place", group.place or "null")
+
+
+def _is_plain(filter: Filter) -> bool:
+    """Whether it says nothing but what is known of running and parked tasks without looking at them."""
+    return all(
+        term.field in ("queue", "kind", "step") or (term.field == "state" and not term.negated) for term in filter.terms
+    )
