@@ -15,6 +15,7 @@ from holdfast._db import listen
 from holdfast._db.connection import conninfo, with_database
 from holdfast._db.listen import Listener
 from holdfast._db.migrate import migrate
+from holdfast._db.pool import SIZE
 from holdfast._db.transactions import Transactions
 from holdfast._db.trouble import is_passing, unreachable
 from holdfast._engine import worker as engine
@@ -187,6 +188,24 @@ async def test_W5_F10_callers_leave_a_primary_that_has_been_replaced(replaced: R
         await app.enqueue_many([plain.bind(1)])  # all or nothing, and nobody asks again for it
     (last,) = await app.enqueue_many([plain.bind(2)])
     assert last.id in ids(replaced.new)
+    await app.close()
+
+
+async def test_W5_F10_a_connection_that_was_refused_once_is_not_used_again(replaced: Replaced) -> None:
+    app = App(replaced.url)
+
+    @app.task
+    async def plain(n: int) -> int:
+        return n
+
+    await app.enqueue_many([plain.bind(0)])
+    replaced.stands_down()
+    await asyncio.to_thread(until_read_only, replaced.old)
+    refs: list[Any] = []
+    for _ in range(SIZE + 2):
+        with suppress(DatabaseUnreachable):
+            refs += await app.enqueue_many([plain.bind(1)])
+    assert refs and sql(replaced.new, "SELECT id FROM holdfast.task WHERE id = $1", refs[-1].id)
     await app.close()
 
 

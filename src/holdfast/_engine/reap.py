@@ -77,8 +77,9 @@ class Reaper:
 
     async def reap_if_allowed(self) -> Overdue:
         """Looks for what is overdue, and reaps unless we were out of contact: then everybody may have been."""
+        asked = now()
         found = await self._link.run(self._queries.overdue(self._queues))
-        silent, stepped = await self._was_silent(), await self._has_stepped(found.now)
+        silent, stepped = await self._was_silent(), await self._has_stepped(found.now, asked)
         if found.leases and not silent and not stepped:
             since, well = self._link.contact_since, self.all_well_since()
             if since is not None and well is not None and time.monotonic() - max(since, well) >= self._lease:
@@ -135,10 +136,13 @@ class Reaper:
             await self._link.close()
         return silent
 
-    async def _has_stepped(self, clock: datetime) -> bool:
-        """Whether the server's clock has run ahead of ours: leases seem to be over that nobody could renew so soon."""
-        ahead, self._ahead = self._ahead, clock.timestamp() - now()
-        stepped = self._ahead - ahead > self._lease / 3
+    async def _has_stepped(self, clock: datetime, asked: float) -> bool:
+        """Whether the server's clock has run ahead of ours: leases seem to be over that nobody could renew so soon.
+
+        It was read at some moment since we asked: what a slow answer explains is no step.
+        """
+        most, self._ahead = self._ahead, clock.timestamp() - asked
+        stepped = clock.timestamp() - now() - most > self._lease / 3
         if stepped:
             await self._link.close()
         return stepped
