@@ -75,7 +75,7 @@ def pages(shop: Shop) -> dict[str, str]:
     """The five pages by name. The one task is the newest order that could not be charged."""
     [(order,)] = shop.run("select max(id::text) from holdfast.task where state = 'parked' and step = 'ChargeCard'")
     return {
-        "overview": "/",
+        "overview": "/?span=24h",
         "tasks": "/tasks?q=queue:orders,mail,invoices",
         "task": f"/tasks/{order}",
         "kind": "/kinds/order",

@@ -384,3 +384,9 @@ async def test_X5_a_program_asks_with_its_token(app: App, holdfast_url: str) -> 
         answer: httpx.Response = await asking.post(f"/api/tasks/{id}/retry", json={"why": "x"}, headers=bearer(ADA))
     assert answer.json() == {"id": id, "state": "ready"}
     assert rows(holdfast_url, "select by, why from holdfast.change") == [("ada", "x")]
+
+
+@pytest.mark.parametrize("text", ["m" * 300_000, "token" * 20_000, "token= " * 20_000, "a://a:" * 5_000])
+def test_long_texts_are_searched_for_secrets_at_once(text: str) -> None:
+    # Hours, if every character looked ahead to the end; and nobody else would be answered meanwhile.
+    assert Hiding().text(f"{text} password=sesame").endswith(f"password={HIDDEN}")

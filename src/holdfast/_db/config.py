@@ -23,7 +23,8 @@ EMBEDDED_FACTS = "server.json"
 """The file in which a running embedded server tells its `url`, `pid` and `folder`."""
 
 # Up to the last @: a password may hold what should have been written as %40. Too much is better than too little.
-_PASSWORD = re.compile(r"(?i)(://[^:/\s]*:)\S*(@)|(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)")
+# Bounded, or a long text of many such beginnings takes minutes.
+_PASSWORD = re.compile(r"(?i)(://[^:/\s]{0,200}:)\S{0,4000}(@)|(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)")
 _PROJECT_SIGNS = ("pyproject.toml", ".git")
 
 

@@ -44,8 +44,9 @@ class Hiding:
     def __init__(self, names: Sequence[str] = NAMES) -> None:
         self._names = tuple(_plain(name) for name in names)
         words = "|".join(re.escape(name).replace("_", "[_-]?") for name in names)
+        # No part of it may look far ahead from every character: texts are long, and everybody waits for them.
         self._told = re.compile(
-            rf"""(?i)([\w-]*(?:{words})[\w-]*["']?\s*[=:]\s*)(?:(bearer|basic)\s+)?("[^"\n]*"|'[^'\n]*'|[^\s"',;&)}}\]]+)"""
+            rf"""(?i)((?:{words})[\w-]{{0,200}}["']?\s{{0,20}}[=:]\s{{0,20}})(?:(bearer|basic)\s+)?("[^"\n]*"|'[^'\n]*'|[^\s"',;&)}}\]]+)"""
         )
 
     def of(self, found: Any) -> Any:

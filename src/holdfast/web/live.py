@@ -31,10 +31,27 @@ class Streams:
     def __init__(self) -> None:
         self._open = 0
         self._closing = asyncio.Event()
+        self._looks: set[asyncio.Task[str]] = set()
 
     def close(self) -> None:
         """Ends all streams: a server that stops need not wait for them."""
         self._closing.set()
+
+    async def ended(self) -> None:
+        """Waits for what is being asked."""
+        await asyncio.gather(*self._looks, return_exceptions=True)
+
+    async def _asked(self, look: Callable[[], Awaitable[str]]) -> str:
+        """One look. Whoever goes away does not break it off: that would cost a connection to the database each time."""
+        task: asyncio.Task[str] = asyncio.ensure_future(look())
+        self._looks.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def _forget(self, task: "asyncio.Task[str]") -> None:
+        self._looks.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody else asks, if the stream is gone
 
     def response(self, request: Request, look: Callable[[], Awaitable[str]]) -> StreamingResponse:
         """An answer that goes on: what `look` shows, whenever that is something else."""
@@ -52,7 +69,7 @@ class Streams:
             while time.monotonic() < end and not self._closing.is_set() and not await request.is_disconnected():
                 began = time.monotonic()
                 try:
-                    text = await look()
+                    text = await self._asked(look)
                 except Exception as error:
                     yield event("trouble", problem_of(error).message)
                 else:

@@ -101,6 +101,7 @@ async def served(app: App, serving: Serving, listening: socket.socket) -> AsyncI
         site.streams.close()
         server.should_exit = True
         await running
+        await site.streams.ended()
         await site.runs.close()
         listening.close()
 

@@ -71,7 +71,6 @@
     if (!button) return;
     const words = { live: "Live", connecting: "Live", paused: "Paused", trouble: "No answer", "": "Live" };
     button.dataset.state = state;
-    button.setAttribute("aria-pressed", String(!isPaused()));
     button.title = isPaused() ? "Look again by itself" : "Stop looking again";
     button.querySelector("[data-live-word]").textContent = words[state];
   }
@@ -100,7 +99,7 @@
     const told = JSON.parse(box.dataset.chart);
     const old = charts.get(box);
     if (old) { old.setData(told.data); return; }
-    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter, system-ui" };
     const say = MEASURES[told.measure];
     const days = told.data[0].at(-1) - told.data[0][0] > 2 * 86400;
     const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
@@ -157,7 +156,35 @@
       box.remove();
     }
     button.dataset.copied = "";
+    say("Copied");
     setTimeout(() => delete button.dataset.copied, 1200);
+  }
+
+  // --- for those who listen, or have no mouse
+
+  const chosen = () => document.querySelectorAll("form[data-selects] input[name=id]:checked").length;
+
+  // Says something to a screen reader; what a page shows anew by itself is not said, it would never end.
+  function say(text) {
+    document.querySelector("[data-said]").textContent = text;
+  }
+
+  // A page that came by a link begins at its beginning, or where it asks for something.
+  function arrive() {
+    (main().querySelector("[autofocus]") || main()).focus({ preventScroll: true });
+    say(document.title);
+  }
+
+  // Escape closes what is open around the focus, or leaves a question as its link does.
+  function leave(where) {
+    const open = where.closest("details[open]");
+    if (open) {
+      open.open = false;
+      open.querySelector("summary").focus();
+      return;
+    }
+    const away = document.querySelector("[data-escape]");
+    if (away) away.click();
   }
 
   // --- all of it
@@ -173,6 +200,7 @@
     if (toggle) {
       sessionStorage.setItem(PAUSED, isPaused() ? "0" : "1");
       follow();
+      say(isPaused() ? "Looking again is paused" : "Looking again by itself");
     }
     const copying = event.target.closest("[data-copy]");
     if (copying) copy(copying);
@@ -181,10 +209,14 @@
     if (event.target.matches("[data-select-all]"))
       for (const each of event.target.form.querySelectorAll("input[name=id]")) each.checked = event.target.checked;
     tellSelected();
+    if (event.target.matches("[data-select-all], input[name=id]")) say(`${chosen()} selected`);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") leave(event.target);
   });
   document.addEventListener("visibilitychange", follow);
   document.addEventListener("htmx:afterSettle", (event) => {
-    if (event.detail.elt && event.detail.elt.id === "page") { furnish(); follow(); }
+    if (event.detail.elt && event.detail.elt.id === "page") { arrive(); furnish(); follow(); }
   });
   window.addEventListener("resize", () => { clearTimeout(redraw.later); redraw.later = setTimeout(redraw, 150); });
   window.addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
