@@ -127,6 +127,7 @@ def test_A4_partitions_ahead_and_behind(cli: Cli) -> None:
 # --- server
 
 
+@pytest.mark.direct("sessions of a pooler keep the settings they began with")
 def test_settings_that_lose_data_or_refuse_to_write(cli: Cli, holdfast_server: str) -> None:
     database = conninfo_to_dict(cli.url)["dbname"]
     found = diagnosed(cli, "settings")

@@ -157,6 +157,7 @@ async def test_W1_a_claim_that_fails_for_want_of_slots_is_no_sign_of_an_empty_qu
     assert await worker.claimer._claim("default") is False
 
 
+@pytest.mark.direct("it needs notifications")
 async def test_W3_an_idle_worker_asks_little(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each turn it looks for work, and for nothing else: when the next task is due changes with a word only."""
     asked: Counter[str] = Counter()

@@ -25,6 +25,9 @@ def connections(url: str) -> int:
     )
 
 
+pytestmark = pytest.mark.direct("the connections of the server are counted, which are the pooler's")
+
+
 def until_at_most(url: str, number: int) -> None:
     """PostgreSQL needs a moment to notice that a connection was closed."""
 
