@@ -107,7 +107,7 @@
     const value = (u, v) => v == null ? "–" : say(v);
     box.replaceChildren();  // the picture for pages without a script
     const made = new uPlot({
-      width: Math.max(200, box.clientWidth), height: 150, padding: [10, 4, 0, 0],
+      width: Math.max(200, box.clientWidth), height: 150, padding: [10, 18, 0, 0],
       cursor: { points: { size: 6 }, drag: { setScale: false } },
       legend: { live: true },
       scales: { x: { range: (u) => [u.data[0][0], Math.max(u.data[0].at(-1), u.data[0][0] + 60)] }, y: { range: (u, low, high) => [0, Math.max(high || 0, told.least) * 1.1] } },
