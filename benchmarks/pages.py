@@ -12,6 +12,7 @@ if something took more than 100 ms.
 import argparse
 import asyncio
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -195,8 +196,7 @@ def planted(archived: int, live: int) -> Iterator[str]:
         yield url
     finally:
         embedded.reset(folder)
-        if folder.exists():
-            folder.rmdir()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def show(found: list[Measured]) -> None:
