@@ -96,7 +96,7 @@ class Pool:
     @asynccontextmanager
     async def looking(self, within: timedelta) -> AsyncIterator[Callable[[Query[T]], Awaitable[T]]]:
         """A way to ask, in a transaction that cannot write and has no statement that takes longer than `within`."""
-        with explaining(self._schema):
+        with explaining(self._schema, writes=False):
             pool = self._pool or await self._open()
             async with (
                 asyncio.timeout(CALL_TIMEOUT),

@@ -212,12 +212,15 @@ def migrate_command(schema: str) -> str:
 
 
 @contextmanager
-def explaining(schema: str) -> Iterator[None]:
-    """Raises the driver's errors in our words, where there are some."""
+def explaining(schema: str, *, writes: bool = True) -> Iterator[None]:
+    """Raises the driver's errors in our words, where there are some.
+
+    Without `writes` the transaction itself only reads: that a write is refused tells nothing about the server.
+    """
     try:
         yield
     except Exception as error:
-        ours = explained(error, schema)
+        ours = None if is_read_only(error) and not writes else explained(error, schema)
         if ours is None or ours is error:
             raise
         raise ours from error
