@@ -117,6 +117,7 @@ def test_Q11_args_of_5_MB_are_refused_with_their_size(db: Db) -> None:
         ('{"id": "42"}', "uuid"),
         ('{"queue": "Bad Queue"}', "'Bad Queue' is not the name of a queue"),
         ('{"queue": ""}', "'' is not the name of a queue"),
+        ('{"queue": "' + "q" * 64 + '"}', "is not the name of a queue"),
         ('{"queue": ["a"]}', "is not the name of a queue"),
         ('{"headers": []}', "headers must be a JSON object of strings"),
         ('{"headers": "x"}', "headers must be a JSON object of strings"),

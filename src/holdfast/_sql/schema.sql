@@ -4,17 +4,17 @@
 CREATE SCHEMA holdfast;
 
 CREATE DOMAIN holdfast.kind_name AS text COLLATE pg_catalog."C"
-	CONSTRAINT kind_name_check CHECK ((VALUE ~ '^[a-z][a-z0-9_-]{0,62}$'::text));
+	CONSTRAINT kind_name_check CHECK (((length(VALUE) <= 63) AND (VALUE ~ '^[a-z][a-z0-9_-]*$'::text)));
 
 COMMENT ON DOMAIN holdfast.kind_name IS 'Lower-case letters, digits, _ and -, at most 63, beginning with a letter.';
 
 CREATE DOMAIN holdfast.queue_name AS text COLLATE pg_catalog."C"
-	CONSTRAINT queue_name_check CHECK ((VALUE ~ '^[a-z0-9_][a-z0-9_.-]{0,62}$'::text));
+	CONSTRAINT queue_name_check CHECK (((length(VALUE) <= 63) AND (VALUE ~ '^[a-z0-9_][a-z0-9_.-]*$'::text)));
 
 COMMENT ON DOMAIN holdfast.queue_name IS 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
 
 CREATE DOMAIN holdfast.step_name AS text COLLATE pg_catalog."C"
-	CONSTRAINT step_name_check CHECK ((VALUE ~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$'::text));
+	CONSTRAINT step_name_check CHECK (((length(VALUE) <= 63) AND (VALUE ~ '^[A-Za-z_][A-Za-z0-9_]*$'::text)));
 
 COMMENT ON DOMAIN holdfast.step_name IS 'Letters, digits and _, at most 63, not beginning with a digit.';
 
@@ -1349,8 +1349,8 @@ DECLARE
     declared "holdfast".kind;
     t "holdfast".task;
 BEGIN
-    IF step IS NULL OR task_kind !~ '^[a-z][a-z0-9_-]{0,62}$'
-       OR (position('.' IN step) > 0 AND coalesce(task_step, '') !~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$') THEN
+    IF step IS NULL OR greatest(length(task_kind), length(task_step)) > 63 OR task_kind !~ '^[a-z][a-z0-9_-]*$'
+       OR (position('.' IN step) > 0 AND coalesce(task_step, '') !~ '^[A-Za-z_][A-Za-z0-9_]*$') THEN
         RAISE EXCEPTION 'holdfast: % is not the name of a step', quote_nullable(left(step, 200))
             USING ERRCODE = '22023', HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
     END IF;
@@ -1373,7 +1373,7 @@ BEGIN
     ELSIF (options ->> 'unique_for')::interval <= interval '0' THEN
         RAISE EXCEPTION 'holdfast: unique_for must be longer than nothing' USING ERRCODE = '22023';
     END IF;
-    IF options ->> 'queue' !~ '^[a-z0-9_][a-z0-9_.-]{0,62}$' THEN
+    IF length(options ->> 'queue') > 63 OR options ->> 'queue' !~ '^[a-z0-9_][a-z0-9_.-]*$' THEN
         RAISE EXCEPTION 'holdfast: % is not the name of a queue', quote_literal(left(options ->> 'queue', 200))
             USING ERRCODE = '22023', HINT = 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
     END IF;

@@ -29,13 +29,14 @@ COMMENT ON FUNCTION holdfast.new_id() IS 'A new task id: a UUID of version 7, or
 
 -- Names ----------------------------------------------------------------------------------------------
 -- Domains, not CHECKs on the table: they are tested when a name is written, not at every update of a row.
+-- The length is a test of its own: {0,62} in the expression took ten times as long, a third of a bulk enqueue.
 
 CREATE DOMAIN holdfast.queue_name AS text COLLATE "C"
-    CHECK (VALUE ~ '^[a-z0-9_][a-z0-9_.-]{0,62}$');
+    CHECK (length(VALUE) <= 63 AND VALUE ~ '^[a-z0-9_][a-z0-9_.-]*$');
 CREATE DOMAIN holdfast.kind_name AS text COLLATE "C"
-    CHECK (VALUE ~ '^[a-z][a-z0-9_-]{0,62}$');
+    CHECK (length(VALUE) <= 63 AND VALUE ~ '^[a-z][a-z0-9_-]*$');
 CREATE DOMAIN holdfast.step_name AS text COLLATE "C"
-    CHECK (VALUE ~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$');
+    CHECK (length(VALUE) <= 63 AND VALUE ~ '^[A-Za-z_][A-Za-z0-9_]*$');
 COMMENT ON DOMAIN holdfast.queue_name IS 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
 COMMENT ON DOMAIN holdfast.kind_name IS 'Lower-case letters, digits, _ and -, at most 63, beginning with a letter.';
 COMMENT ON DOMAIN holdfast.step_name IS 'Letters, digits and _, at most 63, not beginning with a digit.';
