@@ -178,3 +178,26 @@ async def test_W3_an_idle_worker_asks_little(holdfast: Harness, monkeypatch: pyt
         await holdfast.app.enqueue(note.bind(1), delay="200ms")
         await until(lambda: order == [1], "for the task")
         assert asked["next_due"] >= 1
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_W3_a_step_begins_before_its_worker_asks_for_anything_else(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    run = Link.run
+
+    async def telling(link: Link, query: Any) -> Any:
+        if link is worker._links["claim"]:
+            said.append(f"{query.statement.name} {len(order)}")
+        return await run(link, query)
+
+    worker = holdfast.worker(poll=60)
+    monkeypatch.setattr(Link, "run", telling)
+    async with running(worker):
+        await until(lambda: worker.claimer.empty, "for the worker to be idle")
+        said.clear()
+        await holdfast.app.enqueue(note.bind(1))
+        await until(lambda: worker.claimer.empty and order, "for the task")
+    assert said[0] == "claim 0"
+    assert "next_due 1" in said and "next_due 0" not in said

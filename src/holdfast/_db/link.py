@@ -17,6 +17,7 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from holdfast._db.asking import Asking
 from holdfast._db.connection import CALL_TIMEOUT, connect, run
 from holdfast._db.pooler import meet
 from holdfast._db.trouble import READ_ONLY, is_starved, is_unknown, is_unusable
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 class Link:
     """One connection, opened when needed and again after it broke."""
+
+    _asking: Asking
 
     def __init__(self, url: str, queries: Queries, name: str, timeout: float = CALL_TIMEOUT) -> None:
         self._pid = os.getpid()
@@ -58,7 +61,7 @@ class Link:
                     if self._wrap:
                         answers: list[T] = await self._together(connection, [query], None)
                         return answers[0]
-                    return await run(connection, query)
+                    return await self._asking.run(query)
             except BaseException as error:
                 await self._after(error)
                 raise
@@ -149,6 +152,7 @@ class Link:
         await self.close()
         connection = await connect(self._url, self._name)
         self._connection = connection
+        self._asking = Asking(connection)
         self._pooled = await meet(connection)
         isolation, read_only = await run(connection, self._queries.isolation())
         if read_only == "on":

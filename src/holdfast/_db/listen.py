@@ -5,6 +5,7 @@ Behind a pooler in transaction mode nothing would be heard: then nobody listens,
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -85,6 +86,7 @@ class Listener:
     async def _listen(self) -> None:
         connection = self._connection = await connect(self._url, "holdfast listen")
         try:
+            ear = _Ear(connection, self._pass_on)
             async with asyncio.timeout(PING_WITHIN):
                 if await meet(connection):
                     raise _Pooled
@@ -93,25 +95,67 @@ class Listener:
             self.well()
             # Whatever was notified while nobody listened is found by looking.
             self._heard("queue *")
-            pinged = False
             while True:
-                heard = False
-                wait = PING_WITHIN if pinged else PING_EVERY
-                async for note in connection.notifies(timeout=wait, stop_after=1):
-                    heard = True
-                    if note.payload != "ping":
-                        self._heard(note.payload)
-                if heard:
-                    pinged = False  # whatever came shows that the connection lives
-                    self.well()
-                elif pinged:
+                await ear.until_silent(PING_EVERY)
+                pinged = time.monotonic()
+                async with asyncio.timeout(PING_WITHIN):
+                    cursor = await connection.execute(_PING, [self._channel])
+                    if await cursor.fetchone() == ("on",):
+                        raise ConnectionError(READ_ONLY)
+                if ear.heard_at < pinged:
+                    await ear.wait(PING_WITHIN)
+                if ear.heard_at < pinged:
                     raise ConnectionError("the listening connection does not answer")
-                else:
-                    async with asyncio.timeout(PING_WITHIN):
-                        cursor = await connection.execute(_PING, [self._channel])
-                        if await cursor.fetchone() == ("on",):
-                            raise ConnectionError(READ_ONLY)
-                    pinged = True
         finally:
             with suppress(Exception):
                 await connection.close()
+
+    def _pass_on(self, said: str) -> None:
+        if said != "ping":
+            self._heard(said)
+        self.well()
+
+
+class _Ear:
+    """Hears what comes over a connection, as soon as it comes: straight from the socket, for somebody waits for it."""
+
+    def __init__(self, connection: AsyncConnection[Any], hear: Callable[[str], None]) -> None:
+        self._pgconn = connection.pgconn
+        self._socket = connection.pgconn.socket  # libpq forgets it when the connection breaks
+        self._encoding = connection.info.encoding
+        self._hear = hear
+        self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self.heard_at = time.monotonic()
+        """Whatever came shows that the connection lived."""
+        connection.add_notify_handler(lambda note: self._take(note.payload))  # what comes along with an answer
+
+    async def until_silent(self, seconds: float) -> None:
+        """Until nothing has come for so long."""
+        while (rest := self.heard_at + seconds - time.monotonic()) > 0:
+            await self.wait(rest)
+
+    async def wait(self, seconds: float) -> None:
+        """Hears for so long. Otherwise the driver may use the connection."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._socket, self._read)
+        try:
+            self._read()  # what the driver has left in its buffer
+            await asyncio.wait([self._failed], timeout=seconds)
+        finally:
+            loop.remove_reader(self._socket)
+        if self._failed.done():
+            raise self._failed.result()
+
+    def _read(self) -> None:
+        try:
+            self._pgconn.consume_input()
+            while (note := self._pgconn.notifies()) is not None:
+                self._take(note.extra.decode(self._encoding))
+        except Exception as error:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            if not self._failed.done():
+                self._failed.set_result(error)
+
+    def _take(self, said: str) -> None:
+        self.heard_at = time.monotonic()
+        self._hear(said)

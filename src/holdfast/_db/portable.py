@@ -44,7 +44,8 @@ class Portable(Generic[T]):
         """What the numbers stand for."""
         arrays = _rendered(self.query.statement)[2]
         return tuple(
-            _texts(value) if number in arrays else _text(value) for number, value in enumerate(self.query.parameters, 1)
+            _texts(value) if number in arrays else as_text(value)
+            for number, value in enumerate(self.query.parameters, 1)
         )
 
     @property
@@ -70,10 +71,11 @@ def _rendered(statement: Statement) -> tuple[str, str, frozenset[int]]:
 def _texts(values: Any) -> list[str | None]:
     if isinstance(values, str):  # ids are given as the literal of an array: {…,…}
         return [each for each in values[1:-1].split(",") if each]
-    return [_text(value) for value in values]
+    return [as_text(value) for value in values]
 
 
-def _text(value: object) -> str | None:
+def as_text(value: object) -> str | None:
+    """A value as the server reads it."""
     match value:
         case None | str():
             return value

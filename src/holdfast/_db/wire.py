@@ -20,6 +20,7 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from holdfast._db.portable import Portable
+from holdfast._sql.queries.base import texts
 from holdfast._sql.query import Query, Statement
 
 Told: TypeAlias = Callable[[list[PGresult], BaseException | None], None]
@@ -157,9 +158,4 @@ class Wire:
     def _bytes(self, value: str | list[str | None] | None) -> bytes | None:
         if value is None:
             return None
-        text = value if isinstance(value, str) else "{" + ",".join(map(_element, value)) + "}"
-        return text.encode(self._encoding)
-
-
-def _element(value: str | None) -> str:
-    return "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return (value if isinstance(value, str) else texts(value)).encode(self._encoding)

@@ -197,6 +197,8 @@ class Claimer:
         if full:
             marks.learn(rows)
             return not self._shares.is_full(queue) or self._hold_back(queue)
+        if rows:
+            await asyncio.sleep(0)  # their first lines come before anything else that we might ask
         await self._look_for_unclaimable(queue)
         return False
 

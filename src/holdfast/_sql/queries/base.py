@@ -1,6 +1,8 @@
 """What all groups of queries share: how a statement becomes a query, and how its values and rows are put."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -33,6 +35,27 @@ def text(json: bytes | None) -> str | None:
 
 def array(ids: Ids) -> str:
     return ids if isinstance(ids, str) else "{" + ",".join(map(str, ids)) + "}"
+
+
+def texts(values: Iterable[str | None]) -> str:
+    """The literal of an array."""
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: str | None) -> str:
+    return "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@lru_cache(32)
+def names(values: tuple[str, ...]) -> str:
+    """The literal of an array that is sent again and again."""
+    return texts(values)
+
+
+@lru_cache(32)
+def times(values: tuple[datetime, ...]) -> str:
+    """The same of times."""
+    return texts(value.isoformat() for value in values)
 
 
 # How rows are read.

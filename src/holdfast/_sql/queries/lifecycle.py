@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from holdfast._sql.queries.base import Base, Ids, T, array, by_id, nothing, rows_of, text, value
+from holdfast._sql.queries.base import Base, Ids, T, array, by_id, names, nothing, rows_of, text, times, value
 from holdfast._sql.query import Query, Row, Statement
 from holdfast._sql.records import Claimed, Fence, Obstacles, Recorded
 
@@ -35,9 +35,9 @@ class LifecycleQueries(Base):
             worker=worker,
             limit=limit,
             lease=lease,
-            known=known,
+            known=names(tuple(known)),
             crash_limits=crash_limits,
-            marks=marks,
+            marks=times(tuple(marks)),
             suspects=suspects,
         )
 

@@ -1,0 +1,79 @@
+"""Queries asked by libpq itself, on a connection that is all ours.
+
+The driver's cursors take more CPU time for a claim than the server does, most of it to find out how values are to be
+put, and to describe columns that nobody asks about. Here every value travels as text, and rows come back binary, read
+by the driver's own loaders.
+"""
+
+from collections import Counter
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection, DataError, OperationalError
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+
+from holdfast._db.pooler import PREPARE_AFTER
+from holdfast._db.portable import as_text
+from holdfast._sql.queries.base import texts
+from holdfast._sql.query import Query
+
+T = TypeVar("T")
+
+_ANSWERED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+
+
+class Asking:
+    """Asks over one connection, straight to a server. What is asked often is prepared."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._encoding = connection.info.encoding
+        self._rows = Transformer(connection)
+        self._asked: Counter[str] = Counter()
+        self._prepared: dict[str, bytes] = {}
+
+    async def run(self, query: Query[T]) -> T:
+        """Asks one query by itself."""
+        statement = query.statement.text
+        values = [self._bytes(value) for value in query.parameters]
+        name = self._prepared.get(statement) or await self._prepare(statement)
+        if name is None:
+            self._pgconn.send_query_params(statement.encode(), values, None, None, 1)
+        else:
+            self._pgconn.send_query_prepared(name, values, None, 1)
+        result = await self._answer()
+        if not result.nfields:
+            return query.read([])
+        self._rows.set_pgresult(result)
+        return query.read(self._rows.load_rows(0, result.ntuples, tuple))
+
+    async def _prepare(self, statement: str) -> bytes | None:
+        self._asked[statement] += 1
+        if self._asked[statement] <= PREPARE_AFTER:
+            return None
+        name = b"holdfast_%d" % len(self._prepared)
+        self._pgconn.send_prepare(name, statement.encode())
+        await self._answer()
+        self._prepared[statement] = name
+        return name
+
+    async def _answer(self) -> PGresult:
+        results: list[PGresult] = await self._connection.wait(execute(self._pgconn))
+        if not results:
+            raise OperationalError("no answer")
+        if results[0].status not in _ANSWERED:
+            raise error_from_result(results[0], self._encoding)
+        return results[0]
+
+    def _bytes(self, value: object) -> bytes | None:
+        value = texts(map(as_text, value)) if isinstance(value, (list, tuple)) else as_text(value)
+        if value is None:
+            return None
+        encoded = value.encode(self._encoding)
+        if b"\0" in encoded:  # for libpq the value would end there
+            raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+        return encoded

@@ -1,0 +1,146 @@
+"""What a worker says to the server and hears from it, without the driver's cursors in between."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from holdfast._db import listen
+from holdfast._db.link import Link
+from holdfast._db.listen import Listener
+from holdfast._db.pooler import PREPARE_AFTER
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query, statement
+from holdfast.testing import Harness
+
+from .support import sql, until
+
+TEXTS = ["", "a,b", 'say "x"', "back\\slash", "{}", "NULL", None, " ", "é€"]
+
+NAME = "holdfast asks"
+
+
+@asynccontextmanager
+async def link_to(url: str) -> AsyncIterator[Link]:
+    link = Link(url, Queries(), NAME)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+def asking(text: str, **values: object) -> Query[Any]:
+    made = statement("asked", text, "holdfast")
+    return Query(made, tuple(values[name] for name in made.parameters), list)
+
+
+async def test_values_arrive_as_they_were_sent(holdfast: Harness) -> None:
+    values = {
+        "id": UUID(int=7),
+        "at": datetime(2026, 2, 28, 23, 59, 59, 999999, UTC),
+        "span": timedelta(days=-3, seconds=1, microseconds=5),
+        "texts": TEXTS,
+        "number": -(2**31),
+        "yes": True,
+        "ratio": 0.1,
+        "json": '{"a": [1, "\\u00e9"]}',
+        "nothing": None,
+        "ids": [UUID(int=1), UUID(int=2)],
+        "empty": [],
+    }
+    text = """SELECT :id::uuid, :at::timestamptz, :span::interval, :texts::text[], :number::integer, :yes::boolean,
+                     :ratio::float8, :json::jsonb, :nothing::text, :ids::uuid[], :empty::uuid[]"""
+    async with link_to(holdfast.url) as link:
+        for _ in range(PREPARE_AFTER + 8):  # sent as it is, prepared, and planned once for all
+            (row,) = await link.run(asking(text, **values))
+            assert row == (*list(values.values())[:7], '{"a": [1, "é"]}'.encode(), *list(values.values())[8:])
+
+
+async def test_a_text_that_would_be_cut_off_is_refused(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        for value in ("a\0b", ["a\0b"]):
+            with pytest.raises(psycopg.DataError, match="NUL"):
+                await link.run(asking("SELECT :value::text", value=value))
+        assert await link.run(asking("SELECT :value::text", value="ab")) == [("ab",)]
+
+
+@pytest.mark.direct("through a pooler nothing is prepared")
+async def test_what_is_asked_often_is_prepared(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        prepared = asking("SELECT count(*) FROM pg_prepared_statements")
+        for _ in range(PREPARE_AFTER):
+            await link.run(asking("SELECT :n::integer", n=1))
+        assert await link.run(prepared) == [(0,)]
+        for n in range(3):
+            assert await link.run(asking("SELECT :n::integer", n=n)) == [(n,)]
+        assert await link.run(prepared) == [(1,)]
+
+
+@pytest.mark.direct("the processes of the server are compared")
+async def test_a_refused_statement_leaves_the_connection_in_use(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        (before,) = await link.run(asking("SELECT pg_backend_pid()"))
+        for _ in range(PREPARE_AFTER + 2):
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                await link.run(asking("SELECT 1 / :n::integer", n=0))
+        assert await link.run(asking("SELECT 1 / :n::integer", n=1)) == [(1,)]
+        assert await link.run(asking("SELECT pg_backend_pid()")) == [before]
+
+
+@asynccontextmanager
+async def listening(listener: Listener) -> AsyncIterator[None]:
+    task = asyncio.create_task(listener.run())
+    try:
+        await until(listener.listening.is_set, "to listen")
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_W3_a_broken_connection_is_noticed_without_a_ping(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "PING_EVERY", 3600.0)
+    heard: list[str] = []
+    async with listening(Listener(holdfast.url, "holdfast", heard.append)):
+        sql(
+            holdfast.url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'holdfast listen'",
+        )
+        await until(lambda: heard.count("queue *") == 2, "for another connection")
+        sql(holdfast.url, "SELECT pg_notify('holdfast', 'queue there')")
+        await until(lambda: "queue there" in heard, "for a notification")
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_W3_what_comes_while_a_connection_is_pinged_is_heard_once(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "PING_EVERY", 0.0)
+    heard: list[str] = []
+    signs = told = 0
+
+    def live() -> None:
+        nonlocal signs
+        signs += 1
+
+    listener = Listener(holdfast.url, "holdfast", heard.append)
+    listener.well = live
+    async with (
+        listening(listener),
+        await psycopg.AsyncConnection.connect(holdfast.url, autocommit=True) as telling,
+    ):
+        while signs - len(heard) < 50 and told < 20_000:  # the answers to pings are among the signs of life
+            await telling.execute("SELECT pg_notify('holdfast', %s)", [f"said {told}"])
+            told += 1
+        await until(lambda: len(heard) > told, "for all")
+    assert heard == ["queue *", *(f"said {n}" for n in range(told))]
+    assert signs - len(heard) >= 50
