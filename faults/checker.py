@@ -51,11 +51,12 @@ def nothing_is_made_up(history: History) -> Iterator[str]:
             yield f"{tag} was rolled back and exists"
         if count > 1:
             yield f"{tag} was enqueued once and is there {count} times"
+    tags = {task.tag for task in history.tasks}
+    ended = {task.tag for task in history.tasks if task.state == "done"}
     for parent, children in history.ledger.children.items():
-        ended = any(task.tag == parent and task.state == "done" for task in history.tasks)
-        for task in history.tasks:
-            if not ended and task.tag in children:
-                yield f"{task.tag} is there, but {parent}, which enqueues it, did not come to its end"
+        for child in children:
+            if child in tags and parent not in ended:
+                yield f"{child} is there, but {parent}, which enqueues it, did not come to its end"
     for execution in history.executions:
         if execution.task not in by_id:
             yield f"{_said(execution)} ran, and there is no such task"
