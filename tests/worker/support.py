@@ -100,11 +100,12 @@ class Crew:
     url: str
     log: Path
     options: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
     process: "subprocess.Popen[bytes]" = field(init=False)
 
     def __post_init__(self) -> None:
         command = [sys.executable, "-m", "worker.crew", self.url, str(self.log), json.dumps(self.options)]
-        environment = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONWARNINGS": "ignore"}
+        environment = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONWARNINGS": "ignore", **self.environment}
         self.process = subprocess.Popen(command, cwd=TESTS, env=environment)
 
     @property

@@ -2,15 +2,17 @@
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
 
-from holdfast import App, ConfigError, Context, DatabaseUnreachable, SchemaError, embedded
+from holdfast import App, ConfigError, Context, DatabaseUnreachable, SchemaError, TaskNotFound, embedded, insights
 from holdfast._db import listen
 from holdfast._db.connection import conninfo, with_database
 from holdfast._db.listen import Listener
@@ -206,6 +208,60 @@ async def test_W5_F10_a_connection_that_was_refused_once_is_not_used_again(repla
         with suppress(DatabaseUnreachable):
             refs += await app.enqueue_many([plain.bind(1)])
     assert refs and sql(replaced.new, "SELECT id FROM holdfast.task WHERE id = $1", refs[-1].id)
+    await app.close()
+
+
+async def test_A3_F10_who_only_reads_leaves_a_primary_that_has_been_replaced(replaced: Replaced) -> None:
+    """It still answers, and what it tells was true once: a result would be waited for in vain."""
+    app, new = App(replaced.url), App(replaced.new)
+
+    @new.task
+    async def plain(n: int) -> int:
+        return n
+
+    ref = await new.enqueue(plain.bind(3))
+    reads: list[Callable[[UUID], Awaitable[Any]]] = [
+        app.info,
+        lambda id: asyncio.to_thread(app.sync.info, id),
+        partial(_look_for, app),
+    ]
+    for _ in range(2):  # so there are several connections
+        for answer in await asyncio.gather(*(read(ref.id) for read in reads * 3), return_exceptions=True):
+            assert isinstance(answer, TaskNotFound)  # by the old one
+    waiting = asyncio.create_task(app.ref(ref.id).result(timeout=60))
+    replaced.stands_down()
+    await asyncio.to_thread(until_read_only, replaced.old)
+    for info in await asyncio.gather(*(read(ref.id) for read in reads * 3)):
+        assert info.state == "ready"
+    async with running(worker_of(new)):
+        assert await waiting == 3
+    await app.close()
+    await new.close()
+
+
+async def _look_for(app: App, id: UUID) -> Any:
+    """As a page of the web site does."""
+    async with app._pool.looking(timedelta(seconds=10)) as run:
+        found = await run(insights.task(app._queries, id))
+    if found is None:
+        raise insights.not_found(id)
+    return found
+
+
+async def test_F10_a_server_that_only_reads_and_is_asked_for_by_its_name_answers(replaced: Replaced) -> None:
+    app = App(replaced.old.url())
+
+    @app.task
+    async def plain() -> None: ...
+
+    ref = await plain.enqueue()
+    assert (await asyncio.to_thread(app.sync.info, ref.id)).state == "ready"
+    replaced.stands_down()
+    await asyncio.to_thread(until_read_only, replaced.old)
+    for _ in range(2):
+        assert (await app.info(ref.id)).state == "ready"
+        assert (await asyncio.to_thread(app.sync.info, ref.id)).state == "ready"
+        assert (await _look_for(app, ref.id)).state == "ready"
     await app.close()
 
 

@@ -150,6 +150,12 @@ def connect_sync(url: str, name: str = "holdfast") -> Connection[Any]:
     return connection
 
 
+def only_reads(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
+    """Whether the server is one that only reads, or has become one, as it tells unasked (from PostgreSQL 14 on)."""
+    told = connection.info.parameter_status
+    return "on" in (told("default_transaction_read_only"), told("in_hot_standby"))
+
+
 def _nothing() -> None: ...
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast._db.coalesce import Alone, Coalescer
-from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, run
+from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, only_reads, run
 from holdfast._db.durability import learn, to_say
 from holdfast._db.ending_pool import EndingPool
 from holdfast._db.pooler import meet
@@ -48,6 +48,7 @@ class Pool:
         self._opening = asyncio.Lock()
         self._closed = False
         self._connections: weakref.WeakSet[AsyncConnection[Any]] = weakref.WeakSet()
+        self._readers: weakref.WeakSet[AsyncConnection[Any]] = weakref.WeakSet()
         self._coalescer = Coalescer(queries, self._open)
 
     async def enqueue(self, task: NewTask, *, durable: bool) -> bool:
@@ -64,9 +65,10 @@ class Pool:
         """Runs a query, and after its commit another one, in the same round trip."""
         with explaining(self._schema):
             pool = self._pool or await self._open()
+            if then is None:
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    return await self._ask(pool, query)
             async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
-                if then is None:
-                    return await run(connection, query)
                 if first := to_say(connection, self._queries, durable):
                     async with connection.transaction():
                         await run(connection, first[0])
@@ -98,12 +100,17 @@ class Pool:
         """A way to ask, in a transaction that cannot write and has no statement that takes longer than `within`."""
         with explaining(self._schema, writes=False):
             pool = self._pool or await self._open()
-            async with (
-                asyncio.timeout(CALL_TIMEOUT),
-                pool.connection(CALL_TIMEOUT) as connection,
-                connection.transaction(),
-            ):
-                await run(connection, self._queries.only_look(within))
+            async with asyncio.timeout(CALL_TIMEOUT), AsyncExitStack() as stack:
+                for _ in range(pool.max_size + 1):
+                    connection = await stack.enter_async_context(pool.connection(CALL_TIMEOUT))
+                    await stack.enter_async_context(connection.transaction())
+                    await run(connection, self._queries.only_look(within))
+                    if not self._is_left_behind(connection):
+                        break
+                    await connection.close()
+                    await stack.aclose()
+                else:
+                    raise DatabaseUnreachable(READ_ONLY)
                 yield partial(run, connection)
 
     async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any], *, durable: bool) -> T | None:
@@ -153,6 +160,23 @@ class Pool:
         for connection in self._connections:
             connection.pgconn.finish()
 
+    async def _ask(self, pool: AsyncConnectionPool[AsyncConnection[Any]], query: Query[T]) -> T:
+        """An answer, but not from a primary that was replaced: it may go on for long to tell what was true then.
+
+        Whatever such a server has answered was only read, so it can be asked again elsewhere.
+        """
+        for _ in range(pool.max_size + 1):
+            async with pool.connection(CALL_TIMEOUT) as connection:
+                answer = await run(connection, query)
+                if not self._is_left_behind(connection):
+                    return answer
+                await connection.close()
+        raise DatabaseUnreachable(READ_ONLY)
+
+    def _is_left_behind(self, connection: AsyncConnection[Any]) -> bool:
+        """Whether the server could be written to when it was met, and only reads now."""
+        return only_reads(connection) and connection not in self._readers
+
     async def _open(self) -> AsyncConnectionPool[AsyncConnection[Any]]:
         async with self._opening:
             if self._pool is None and not self._closed:
@@ -182,6 +206,8 @@ class Pool:
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         await meet(connection)
         await learn(connection, self._queries)
+        if only_reads(connection):
+            self._readers.add(connection)  # it is a standby that was asked for by its name
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -11,7 +12,7 @@ from psycopg import Connection, IsolationLevel, RawCursor, Rollback
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
 
-from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect_sync, conninfo, run_sync
+from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect_sync, conninfo, only_reads, run_sync
 from holdfast._db.durability import learn_sync, to_say
 from holdfast._db.limited import LimitedConnection
 from holdfast._db.pool import SIZE
@@ -35,11 +36,14 @@ class SyncPool:
         self._schema = queries.schema
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._opening = threading.Lock()
+        self._readers: weakref.WeakSet[Connection[Any]] = weakref.WeakSet()
 
     def run(self, query: Query[T], then: Query[Any] | None = None, *, durable: bool | None = None) -> T:
         """Runs a query, and after its commit another one."""
         with explaining(self._schema):
             pool = self._pool or self._open()
+            if then is None and durable is None:
+                return self._ask(pool, query)
             with pool.connection(CALL_TIMEOUT) as connection:
                 first = to_say(connection, self._queries, durable)
                 with connection.transaction() if first else nullcontext():
@@ -84,6 +88,16 @@ class SyncPool:
                 _hint_sync(connection, then)
             return answer
 
+    def _ask(self, pool: ConnectionPool[Connection[Any]], query: Query[T]) -> T:
+        """As in `Pool`: not from a primary that was replaced."""
+        for _ in range(pool.max_size + 1):
+            with pool.connection(CALL_TIMEOUT) as connection:
+                answer = run_sync(connection, query)
+                if not only_reads(connection) or connection in self._readers:
+                    return answer
+                connection.close()
+        raise DatabaseUnreachable(READ_ONLY)
+
     def _open(self) -> ConnectionPool[Connection[Any]]:
         with self._opening:
             if self._pool is None:
@@ -106,6 +120,8 @@ class SyncPool:
         connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         meet_sync(connection)
         learn_sync(connection, self._queries)
+        if only_reads(connection):
+            self._readers.add(connection)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, IsolationL
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from holdfast._db.connection import conninfo, run, run_sync
+from holdfast._db.connection import conninfo, only_reads, run, run_sync
 from holdfast._db.ending_pool import EndingPool
 from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.trouble import READ_ONLY
@@ -32,12 +32,6 @@ _FORGET = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DISCARD TEMP; SELECT pg
 """What one step has set must not meet the next: a search_path, say, of another customer."""
 _FORGET_INSIDE = f"SET CONSTRAINTS ALL IMMEDIATE; {_FORGET}"
 """The same before the commit: a pooler takes the connection away with it. Deferred triggers still see what was set."""
-
-
-def _only_reads(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
-    """Whether the server has become one that only reads, as it has told unasked (from PostgreSQL 14 on)."""
-    told = connection.info.parameter_status
-    return "on" in (told("default_transaction_read_only"), told("in_hot_standby"))
 
 
 class StepTransaction(Protocol):
@@ -131,7 +125,7 @@ class _OnLoop:
         try:
             self._block = connection.transaction()
             await self._block.__aenter__()
-            if _only_reads(connection):
+            if only_reads(connection):
                 await connection.close()
                 raise DatabaseUnreachable(READ_ONLY)
         except BaseException:
@@ -201,7 +195,7 @@ class _InThread:
         try:
             self._block = connection.transaction()
             self._block.__enter__()
-            if _only_reads(connection):
+            if only_reads(connection):
                 connection.close()
                 raise DatabaseUnreachable(READ_ONLY)
         except BaseException:
