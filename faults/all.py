@@ -8,6 +8,7 @@ from faults import disk as disk
 from faults import failover as failover
 from faults import inputs as inputs
 from faults import network as network
+from faults import notices as notices
 from faults import processes as processes
 from faults import soak as soak
 from faults import storms as storms

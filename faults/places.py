@@ -1,4 +1,4 @@
-"""Servers for faults: an ordinary one, one on a small disk, a pair of two, one with a clock of its own.
+"""Servers for faults: an ordinary one, one on a small disk, a pair of two, one with a clock of its own, and so on.
 
 Each has a pattern for databases, is in memory where there is room, and is gone afterwards.
 """
@@ -77,6 +77,17 @@ def _server(folder: Path, *, pattern: bool = True) -> Iterator[Server]:
         with suppress(Exception):
             embedded.reset(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def small_notice_board() -> Iterator[Place]:
+    """A server that keeps as few notifications as it may."""
+    with _server(new_folder("holdfast-notices-")) as server:
+        if not run_sql(server.url(), "SELECT 1 FROM pg_settings WHERE name = 'max_notify_queue_pages'"):
+            raise NotHere("the size of the queue of notifications can be set from PostgreSQL 17 on")
+        run_sql(server.url(), "ALTER SYSTEM SET max_notify_queue_pages = 64")
+        server.restart()
+        yield Place(server)
 
 
 # --- a small disk

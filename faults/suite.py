@@ -14,6 +14,9 @@ from faults.history import History
 from faults.lab import Lab
 from faults.places import NotHere, Place
 
+LONGEST = 300.0
+"""Seconds that a fault may take beside its own: whatever hangs is found wrong, and the next one has its turn."""
+
 Figures: TypeAlias = dict[str, str]
 Harm: TypeAlias = Callable[[Lab], Awaitable[Figures]]
 OwnPlace: TypeAlias = Callable[[], AbstractContextManager[Place]]
@@ -92,7 +95,7 @@ def run(fault: Fault, place: Place, seed: int, seconds: float, say: Callable[[st
 
 
 async def _harmed(fault: Fault, lab: Lab) -> Figures:
-    async with lab.open():
+    async with lab.open(), asyncio.timeout(lab.seconds + LONGEST):
         figures = await fault.harm(lab)
         return {**figures, **common(lab.history)} if hasattr(lab, "history") else figures
 

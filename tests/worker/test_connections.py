@@ -222,7 +222,7 @@ async def test_A3_F10_who_only_reads_leaves_a_primary_that_has_been_replaced(rep
     ref = await new.enqueue(plain.bind(3))
     reads: list[Callable[[UUID], Awaitable[Any]]] = [
         app.info,
-        lambda id: asyncio.to_thread(app.sync.info, id),
+        lambda task: asyncio.to_thread(app.sync.info, task),
         partial(_look_for, app),
     ]
     for _ in range(2):  # so there are several connections

@@ -262,7 +262,12 @@ async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Que
     except BaseException as error:
         # After a failed pipeline the driver believes statements to be prepared that the server has skipped.
         await connection.close()
-        if rows is None or not isinstance(error, DriverError):
+        if not isinstance(error, Exception):
+            raise
+        if rows is None and not isinstance(error, DriverError):
+            # A commit that fails is answered where the driver expects nothing any more, and it loses count.
+            raise OperationalError(f"the answer could not be read: {error!r}") from error
+        if rows is None:
             raise
         tell_no_hint(error)
     return query.read(rows)

@@ -69,7 +69,7 @@ def is_passing(error: BaseException) -> bool:
     state = error.sqlstate
     if state is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return state.startswith(_PASSING) or state in _PASSING_STATES or is_old_plan(error)
+    return state.startswith(_PASSING) or state in _PASSING_STATES or is_old_plan(error) or is_full_of_notices(error)
 
 
 def is_old_plan(error: BaseException) -> bool:
@@ -97,9 +97,17 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, psycopg.errors.DiskFull) and "pgsql_tmp" not in str(error)
 
 
+def is_full_of_notices(error: BaseException) -> bool:
+    """Whether a commit was refused because the queue of notifications is full: somebody listens and does not read."""
+    error = error.__cause__ if isinstance(error, DatabaseUnreachable) and error.__cause__ else error
+    return isinstance(error, psycopg.errors.ProgramLimitExceeded) and error.diag.source_function == "PreCommit_Notify"
+
+
 def is_data_error(error: BaseException) -> bool:
     """Whether a value in a statement is what the server objects to."""
-    return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_DATA)
+    if not isinstance(error, psycopg.Error) or is_full_of_notices(error):
+        return False
+    return (error.sqlstate or "").startswith(_DATA)
 
 
 def is_contended(error: BaseException) -> bool:

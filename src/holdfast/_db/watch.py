@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from holdfast._db.listen import Listener
-from holdfast._db.trouble import is_passing
+from holdfast._db.trouble import is_full_of_notices, is_passing, tell_no_hint
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -199,10 +199,12 @@ class Watch(Generic[T]):
                 wait.told_at = now
             try:
                 await self._run(self._queries.say(words))
-            except BaseException:
+            except BaseException as error:
                 for wait in waits:
                     wait.told_at = float("-inf")
-                raise
+                if not is_full_of_notices(error):
+                    raise
+                tell_no_hint(error)  # nobody can be told of anything just now: a look finds it
 
     def _fail(self, ids: Iterable[UUID], error: Exception) -> None:
         for id in ids:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 
 from holdfast._db.link import Link
+from holdfast._db.trouble import tell_no_hint
 from holdfast._engine.claim import Claimer
 from holdfast._engine.dispatch import Dispatch
 from holdfast._engine.ending import Ending, continued
@@ -77,6 +78,9 @@ class Aftermath:
             self._claimer.wake()
 
     async def planned(self, queue: str) -> None:
-        """The scheduler enqueued something."""
+        """The scheduler enqueued something: a hint. Whatever becomes of it, everything is written."""
         self.enqueued(queue)
-        await self._link.run(self._queries.notify_if_idle(queue))
+        try:
+            await self._link.run(self._queries.notify_if_idle(queue))
+        except Exception as error:
+            tell_no_hint(error)
