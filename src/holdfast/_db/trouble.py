@@ -105,9 +105,7 @@ def is_full_of_notices(error: BaseException) -> bool:
 
 def is_data_error(error: BaseException) -> bool:
     """Whether a value in a statement is what the server objects to."""
-    if not isinstance(error, psycopg.Error) or is_full_of_notices(error):
-        return False
-    return (error.sqlstate or "").startswith(_DATA)
+    return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_DATA)
 
 
 def is_contended(error: BaseException) -> bool:
