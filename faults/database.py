@@ -6,7 +6,7 @@ import time
 from faults.crew import nap
 from faults.lab import Lab
 from faults.places import run_sql
-from faults.suite import Figures, fault, spread
+from faults.suite import AGAIN, Figures, fault, spread
 from holdfast import Entry
 from holdfast._db.connection import connect_sync
 
@@ -77,7 +77,7 @@ async def long_outage(lab: Lab) -> Figures:
     lab.nobody_charged("M1")
     # Each loop may say once that it is interrupted, and each step that was broken off.
     lab.require(each <= 40, "W5", f"{each:.0f} lines by each worker in one outage")
-    return {"log lines a minute, each worker": f"{each / minutes:.0f}", "working again after": spread([again])}
+    return {"log lines a minute, each worker": f"{each / minutes:.0f}", AGAIN: spread([again])}
 
 
 @fault("F6b", "a worker killed, the server crashed, one worker starting and one stopping, all at once")

@@ -7,7 +7,7 @@ import psycopg
 
 from faults.lab import Lab
 from faults.places import Disk, small_disk
-from faults.suite import Figures, fault, spread
+from faults.suite import AGAIN, Figures, fault, spread
 from holdfast import embedded
 from holdfast.errors import DatabaseUnreachable
 
@@ -34,7 +34,7 @@ async def full(lab: Lab) -> Figures:
         clear = isinstance(error, (DatabaseUnreachable, psycopg.Error))
         lab.require(clear, "F11", f"a caller was told {type(error).__name__}: {error}")
     return {
-        "working again after": spread(again),
+        AGAIN: spread(again),
         "servers that gave up": str(crashes),
         "callers who saw an error": str(len(load.errors)),
     }

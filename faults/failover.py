@@ -6,7 +6,7 @@ import time
 from faults.crew import nap
 from faults.lab import Lab
 from faults.places import Pair, pair, run_sql
-from faults.suite import Figures, fault, spread
+from faults.suite import AGAIN, Figures, fault, spread
 
 _CAUGHT_UP = "SELECT bool_and(replay_lsn >= $1::pg_lsn) FROM pg_stat_replication"
 
@@ -43,4 +43,4 @@ async def _taken_over(lab: Lab, *, stays: bool) -> Figures:
         again = time.monotonic() - begun
         await asyncio.sleep(lab.seconds / 2)
     lab.nobody_charged("M1")
-    return {"working again after": spread([again]), "callers who saw an error": str(len(load.ledger.unknown))}
+    return {AGAIN: spread([again]), "callers who saw an error": str(len(load.ledger.unknown))}

@@ -90,6 +90,8 @@ class Lab:
         self.ignored: set[str] = set()
         """Tasks that the checker is not to look at."""
         self.environment: dict[str, str] = {}
+        self.harmed: list[float] = []
+        """When each harm was over, by the clock of the handlers' log."""
 
     # --- beginning and end
 
@@ -295,3 +297,4 @@ class Lab:
             number += 1
             self.say(f"{number} times")
             yield number
+            self.harmed.append(time.monotonic())

@@ -3,6 +3,7 @@
 import asyncio
 import time
 import traceback
+from bisect import bisect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -97,7 +98,11 @@ def run(fault: Fault, place: Place, seed: int, seconds: float, say: Callable[[st
 async def _harmed(fault: Fault, lab: Lab) -> Figures:
     async with lab.open(), asyncio.timeout(lab.seconds + LONGEST):
         figures = await fault.harm(lab)
-        return {**figures, **common(lab.history)} if hasattr(lab, "history") else figures
+        if not hasattr(lab, "history"):
+            return figures
+        if AGAIN not in figures and (after := next_begins(lab.history, lab.harmed)):
+            figures = {**figures, AGAIN: spread(after)}
+        return {**figures, **common(lab.history)}
 
 
 # --- figures
@@ -124,6 +129,16 @@ def common(history: History) -> Figures:
 def spread(values: Sequence[float], unit: str = "s") -> str:
     """The middle and the worst of some values."""
     return f"p50 {median(values):.1f} {unit}, max {max(values):.1f} {unit}" if values else "none"
+
+
+AGAIN = "working again after"
+
+
+def next_begins(history: History, moments: Sequence[float]) -> list[float]:
+    """Seconds from each of some moments to the next beginning of any step."""
+    begins = sorted(execution.begin for execution in history.executions)
+    places = [(moment, bisect(begins, moment)) for moment in moments]
+    return [begins[place] - moment for moment, place in places if place < len(begins)]
 
 
 def recoveries(history: History) -> list[float]:

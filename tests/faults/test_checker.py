@@ -11,6 +11,7 @@ import pytest
 from faults.checker import INVARIANTS, check, overlaps
 from faults.history import Attempt, History, Occurrence, Task
 from faults.oracle import Execution, Ledger, executions, read_lines, witnessed
+from faults.suite import next_begins
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -170,3 +171,8 @@ def test_handlers_lines_become_executions(tmp_path: Path) -> None:
     assert (first.attempt, first.broken_off) == (1, False) and first.end is not None
     assert (second.attempt, second.broken_off) == (2, True)
     assert executions(read_lines(tmp_path)[:1])[0].end is None
+
+
+def test_the_time_until_work_goes_on() -> None:
+    found = next_begins(sound(), [0.05, 2.0, 7.5, 99.0])
+    assert found == pytest.approx([0.05, 1.0, 0.5])
