@@ -102,12 +102,16 @@ def overlaps(history: History) -> list[tuple[Execution, Execution]]:
 
 
 def only_lost_ones_overlap(history: History) -> Iterator[str]:
-    """Executions of one task overlap only where the first one's lease ran out."""
+    """Executions of one task overlap only where the lease of the earlier attempt ran out.
+
+    Its worker may have stood still between its claim and its first line: then it is the later one to begin.
+    """
     logged = {(a.task, a.attempt): a.outcome for a in history.attempts}
-    for first, second in overlaps(history):
-        outcome = logged.get((first.task, first.attempt))
+    for pair in overlaps(history):
+        earlier, later = sorted(pair, key=lambda e: e.attempt)
+        outcome = logged.get((earlier.task, earlier.attempt))
         if outcome != "lost":
-            yield f"{_said(first)} ({outcome}) still ran when {_said(second)} began"
+            yield f"{_said(earlier)} ({outcome}) ran beside {_said(later)}"
 
 
 def both_logs_agree(history: History) -> Iterator[str]:

@@ -151,6 +151,15 @@ def test_I5_overlaps_of_lost_attempts_are_counted_and_allowed() -> None:
     assert check(history) == []
 
 
+def test_I5_a_lost_attempt_may_be_the_later_one_to_begin() -> None:
+    """Its worker stood still between the claim and the first line."""
+    history = sound()
+    history.deaths = {}
+    history.executions[0].begin, history.executions[0].end = 3.2, 3.5
+    assert len(overlaps(history)) == 1
+    assert check(history) == []
+
+
 @dataclass
 class Ctx:
     attempt: int

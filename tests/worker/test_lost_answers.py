@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -243,3 +244,40 @@ async def test_M4_a_release_of_strays_whose_answer_was_lost(holdfast: Harness, e
         assert await ref.result(timeout=60) == 7
     assert again.met == 1
     assert attempts(holdfast.url, ref.id) == [(1, "main", "released"), (2, "main", "done")]
+
+
+@pytest.mark.parametrize("moment", range(4), ids=["claimed", "begun", "moved", "begun again"])
+async def test_L6_M3_what_is_held_up_for_longer_than_a_lease_is_not_begun(holdfast: Harness, moment: int) -> None:
+    """This process stood still, or the answer was slow: somebody else may execute it by now."""
+    worker = holdfast.worker(lease=60, concurrency=1)
+    looks = count()
+    worker.dispatch._is_late = lambda attempt: next(looks) == moment  # type: ignore[method-assign]
+    worker.dispatch._out_of_contact = lambda: True
+    ref = await chain.enqueue(First())
+    async with running(worker):
+        assert await ref.result(timeout=60) == 3
+        await until(lambda: not worker.roster.held, "for the worker to know")
+        assert worker.roster.continuing == 0
+        assert worker.roster.busy == 0
+    given_back = 1 if moment < 2 else 2
+    outcomes = {number: outcome for number, _, outcome in attempts(holdfast.url, ref.id)}
+    assert [number for number, outcome in outcomes.items() if outcome == "released"] == [given_back]
+    assert given_back not in {number for _, number in ran} and sum(ran.values()) == 3
+    info = await ref.info()
+    assert (info.errors, info.crashes) == (0, 0)
+
+
+async def test_L6_M3_a_lease_that_was_renewed_is_no_reason_to_give_a_task_back(holdfast: Harness) -> None:
+    worker = holdfast.worker(lease=60)
+    dispatch = worker.dispatch
+    begin = dispatch._roster.begin
+
+    def after_a_while() -> Any:
+        dispatch._lease = -1.0  # claimed in time, and then so many were before it
+        return begin()
+
+    dispatch._roster.begin = after_a_while  # type: ignore[method-assign]
+    ref = await plain.enqueue(1)
+    async with running(worker):
+        assert await ref.result(timeout=60) == 1
+    assert attempts(holdfast.url, ref.id) == [(1, "main", "done")]

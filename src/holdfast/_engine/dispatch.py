@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag
+from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer
 from holdfast._engine.ending import Recorded, Unsure
 from holdfast._engine.execution import Execution, fields
 from holdfast._engine.settle import Settler
 from holdfast._engine.telling import tell_error
 from holdfast._engine.transactional import TransactionalSteps
-from holdfast._model.outcome import Cancelled, Released
+from holdfast._model.outcome import Cancelled, Outcome, Released
 from holdfast._model.tracing import Tracing
 
 log = logging.getLogger("holdfast.worker")
@@ -33,15 +33,19 @@ class Dispatch:
         claimer: Claimer,
         settler: Settler,
         *,
+        lease: float,
         poll: float,
         retire: Callable[[str], None],
+        out_of_contact: Callable[[], bool],
     ) -> None:
         self._roster = roster
         self._flag = flag
         self._claimer = claimer
         self._settler = settler
+        self._lease = lease
         self._poll = poll
         self._retire = retire
+        self._out_of_contact = out_of_contact
         self.stop_after = math.inf
 
     # --- from the claim to the outcome
@@ -49,6 +53,11 @@ class Dispatch:
     def take(self, attempts: list[Attempt]) -> None:
         """New attempts wait for a slot, unless this very process still executes an earlier one of the same task."""
         roster = self._roster
+        if attempts and self._is_late(attempts[0]):
+            # All are of one claim, and nobody renews what we do not know of yet: others may execute them by now.
+            for attempt in attempts:
+                self._give_back(attempt)
+            return
         if roster.lingering or any(a.id.int in roster.held for a in attempts):
             attempts = [a for a in attempts if not self._still_executing(a)]
         roster.put(attempts)
@@ -56,6 +65,9 @@ class Dispatch:
 
     def go_on(self, attempt: Attempt) -> None:
         """The next step of a task that moved and was kept: it comes before all others."""
+        if self._is_late(attempt):
+            self._give_back(attempt)
+            return
         self._roster.put_first(attempt)
         self._start()
 
@@ -75,9 +87,16 @@ class Dispatch:
             # Longer each time: each claim leaves an entry in the log.
             lingering.refusals += 1
             delay = min(60.0, delay * 2**lingering.refusals)
+        self._give_back(attempt, delay)
+        return True
+
+    def _is_late(self, attempt: Attempt) -> bool:
+        """Whether its lease has run out, if nobody has renewed it: this process may have stood still."""
+        return now() - attempt.held_since > self._lease
+
+    def _give_back(self, attempt: Attempt, delay: float = 0.0) -> None:
         self._roster.held[attempt.id.int] = attempt
         self._settler.add(attempt, Released(delay=delay))
-        return True
 
     def _start(self) -> None:
         """Starts attempts while there are slots; a stopping worker gives them back instead."""
@@ -92,7 +111,10 @@ class Dispatch:
     async def _attend(self, attempt: Attempt) -> None:
         """One attempt, from its start to the settler."""
         steps = self.transactional if attempt.definition.transactional else self.execution
-        if self.tracing is None:
+        outcome: Outcome | Recorded | Unsure | None
+        if self._is_late(attempt) and self._out_of_contact():
+            outcome = Released()  # the fence decides whether it is still ours
+        elif self.tracing is None:
             outcome = await steps.execute(attempt)
         else:
             with self.tracing.attempting(attempt) as tell:

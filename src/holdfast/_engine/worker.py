@@ -122,7 +122,14 @@ class Worker:
             enqueued=lambda queue: self.aftermath.enqueued(queue),
         )
         self.dispatch = Dispatch(
-            self.roster, self._flag, self.claimer, self.settler, poll=settings.poll, retire=self.retire
+            self.roster,
+            self._flag,
+            self.claimer,
+            self.settler,
+            lease=settings.lease,
+            poll=settings.poll,
+            retire=self.retire,
+            out_of_contact=lambda: self.beat.overdue,
         )
         self.hooks = Hooks(tasks)
         self.news = News(self._links["reap"], self._queries)
