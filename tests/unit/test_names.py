@@ -122,3 +122,16 @@ def test_many_ids_do_not_run_out_of_counters(monkeypatch: pytest.MonkeyPatch) ->
     many = uuid7s(100)
     assert [before, *many] == sorted({before, *many})
     assert uuid7() > many[-1]
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 50, 99, 100, 101])
+def test_many_ids_count_on_when_the_lower_bits_of_the_counter_are_full(
+    monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    monkeypatch.setattr(names, "_clock", clock := names._Clock())
+    clock.millisecond, clock.counter = 2**47, 5 * 2**30 - 1 - before
+    made = [*uuid7s(100), uuid7()]
+    counters = [(id.int >> 64 & 0xFFF) << 30 | (id.int >> 32 & 0x3FFF_FFFF) for id in made]
+    assert counters == list(range(5 * 2**30 - before, 5 * 2**30 - before + 101))
+    assert {id.int >> 80 for id in made} == {2**47}
+    assert {(id.version, id.variant) for id in made} == {(7, made[-1].variant)}

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,14 +13,16 @@ from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast import App, HoldfastError, Tasks
+from holdfast import App, EnqueueRefused, HoldfastError, Tasks, named
 from holdfast._db import coalesce, pool
 from holdfast._db.connection import run as connection_run
 from holdfast._db.pool import Pool
 from holdfast._db.wire import Wire
+from holdfast._model import request
+from holdfast._model.names import uuid7
 from holdfast.testing import Harness
 
-from .support import attempts, until
+from .support import attempts, row, until
 
 tasks = Tasks()
 OPEN = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -98,6 +101,64 @@ async def test_M17_the_one_that_is_refused_is_refused_alone(holdfast: Harness) -
         else:
             assert not isinstance(answer, BaseException)
     assert values(holdfast) == [n for n in range(30) if n % 10 != 7]
+
+
+DIFFERENCES: list[dict[str, Any]] = [
+    {},
+    {"priority": 3},
+    {"delay": 60},
+    {"at": datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)},
+    {"deadline": "1h"},
+    {"deadline": datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)},
+    {"headers": {"a": 'ä"\\{,}'}},
+    {"queue": "q.1-x"},
+]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+async def test_M17_a_batch_writes_what_single_enqueues_write(holdfast: Harness, alike: bool) -> None:
+    holdfast.clock.set(datetime(2030, 1, 1, 0, 0, 0, 654321, tzinfo=UTC))
+    enqueue, ODD = holdfast.app.enqueue, 'ä"\\{,}'
+    expected = [row(holdfast.url, (await enqueue(store.bind(value=ODD), **each)).id) for each in DIFFERENCES]
+    if alike:
+        batches = [[each] * 3 for each in DIFFERENCES]
+    else:
+        # Each of them after one that differs from it in one thing.
+        batches = [[{"queue": "default"}, each, {"queue": "default"}] for each in DIFFERENCES]
+    for batch, alone in zip(batches, expected, strict=True):
+        refs = await asyncio.gather(*(enqueue(store.bind(value=ODD), **each) for each in batch))
+        found = [row(holdfast.url, ref.id) | {"id": None} for ref in refs]
+        others = alone if alike else expected[0]
+        assert found == [each | {"id": None} for each in (others, alone, others)]
+    assert transactions(holdfast) == len(expected) + len(batches)  # none was refused and sent one by one
+
+
+@pytest.mark.parametrize(("name", "expected"), [("other", ("other", "main")), ("store.More", ("store", "More"))])
+async def test_M17_kinds_and_steps_of_one_batch_are_kept_apart(
+    holdfast: Harness, name: str, expected: tuple[str, str]
+) -> None:
+    await store.enqueue(value=0)
+    calls = [store.bind(value=1), named(name, {"value": 2}), store.bind(value=3)]
+    options: Any = {"queue": "default", "priority": 0}
+    await asyncio.gather(*(holdfast.app.enqueue(each, **options) for each in calls))
+    assert transactions(holdfast) == 2
+    plain = ("store", "main")
+    assert holdfast.sql("SELECT kind, step FROM holdfast.task ORDER BY id") == [plain, plain, expected, plain]
+
+
+@pytest.mark.parametrize("other", [store, mail])
+async def test_M17_an_id_that_exists_is_refused_alone(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch, other: Any
+) -> None:
+    taken = await store.enqueue(value=0)
+    ids = [uuid7(), taken.id, uuid7()]
+    monkeypatch.setattr(request, "uuid7", iter(ids).__next__)
+    calls = [other.bind(value=1), store.bind(value=2), other.bind(value=3)]
+    answers = await asyncio.gather(*map(holdfast.app.enqueue, calls), return_exceptions=True)
+    assert [getattr(answer, "id", None) for answer in answers] == [ids[0], None, ids[2]]
+    with pytest.raises(EnqueueRefused, match=f"already a task with the id {taken.id}"):
+        raise answers[1]  # type: ignore[misc]
+    assert values(holdfast) == [0, 1, 3]
 
 
 async def test_M17_a_key_that_is_held_keeps_nobody_else_waiting(

@@ -22,6 +22,7 @@ from holdfast._db.durability import to_say
 from holdfast._db.trouble import is_unknown, is_unusable, tell_no_hint
 from holdfast._db.wire import Wire
 from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
 from holdfast._sql.records import NewTask
 
 MOST = 1000
@@ -128,10 +129,7 @@ class Coalescer:
         by_queue: dict[str, list[NewTask]] = {}
         for wanted in batch:
             by_queue.setdefault(wanted.task.queue, []).append(wanted.task)
-        writes = [
-            self._queries.enqueue(group[0]) if len(group) == 1 else self._queries.enqueue_many(queue, group)
-            for queue, group in sorted(by_queue.items())
-        ]
+        writes = [self._write(queue, group) for queue, group in sorted(by_queue.items())]
         wire = self._wire
         first = to_say(wire.connection, self._queries, batch[0].durable)
         limit = asyncio.get_running_loop().call_later(CALL_TIMEOUT, wire.close, TimeoutError("no answer"))
@@ -143,6 +141,14 @@ class Coalescer:
         wire.send([*first, *writes], told)
         # A transaction of its own: it must see what was committed meanwhile.
         wire.send([self._queries.notify_if_idle(queue) for queue in by_queue], _told_of_hint)
+
+    def _write(self, queue: str, tasks: list[NewTask]) -> Query[Any]:
+        if len(tasks) == 1:
+            return self._queries.enqueue(tasks[0])
+        first = tasks[0].others
+        if all(task.others == first for task in tasks):
+            return self._queries.enqueue_alike(tasks)
+        return self._queries.enqueue_many(queue, tasks)
 
     def _next_batch(self) -> list[_Wanted]:
         """As many as go together; those whose caller has gone away are left out."""

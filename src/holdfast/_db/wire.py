@@ -19,7 +19,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from holdfast._db.portable import Portable
+from holdfast._db.portable import as_text
 from holdfast._sql.queries.base import texts
 from holdfast._sql.query import Query, Statement
 
@@ -66,7 +66,7 @@ class Wire:
     def send(self, queries: Sequence[Query[Any]], told: Told) -> None:
         """Sends a transaction of what was prepared. `told` is called in any case, also if the connection breaks."""
         try:
-            values = [[self._bytes(value) for value in Portable(query).values] for query in queries]
+            values = [[self._bytes(value) for value in query.parameters] for query in queries]
         except UnicodeError as error:  # the database's encoding has no such character
             told([], error)
             return
@@ -155,7 +155,6 @@ class Wire:
         loop.remove_reader(self._socket)
         loop.remove_writer(self._socket)
 
-    def _bytes(self, value: str | list[str | None] | None) -> bytes | None:
-        if value is None:
-            return None
-        return (value if isinstance(value, str) else texts(value)).encode(self._encoding)
+    def _bytes(self, value: object) -> bytes | None:
+        text = texts(map(as_text, value)) if isinstance(value, list) else as_text(value)
+        return None if text is None else text.encode(self._encoding)

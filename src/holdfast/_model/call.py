@@ -36,10 +36,11 @@ class Enqueuer(Protocol):
     async def enqueue(self, what: Any, /, *, conn: object = None, **options: Any) -> Ref[Any]: ...
 
 
-class PreparedCall(msgspec.Struct, frozen=True, gc=False):
-    """All that an enqueue writes about a task's first step, and how to read its result.
+class Call(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
+    """A function with its arguments, ready to be enqueued: `send_receipt.bind(42, to="a@b.c")`.
 
-    Queue and priority are None if the code is not here: then they are what the workers declared.
+    It has all that an enqueue writes about a task's first step, and how to read its result. Queue and priority are None
+    if the code is not here: then they are what the workers declared.
     """
 
     kind: str
@@ -49,26 +50,13 @@ class PreparedCall(msgspec.Struct, frozen=True, gc=False):
     args: bytes
     decode_result: Callable[[bytes], Any] = msgspec.json.decode
 
-
-class Call(Generic[R_co]):
-    """A function with its arguments, ready to be enqueued: `send_receipt.bind(42, to="a@b.c")`."""
-
-    __slots__ = ("_prepared",)
-
-    def __init__(self, prepared: PreparedCall) -> None:
-        self._prepared = prepared
-
-    @property
-    def kind(self) -> str:
-        return self._prepared.kind
-
     @property
     def _result(self) -> R_co:
         # Only for type checkers: a Call of str is not a Call of int.
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return f"<Call {self._prepared.kind}.{self._prepared.step} {self._prepared.args[:200]!r}>"
+        return f"<Call {self.kind}.{self.step} {self.args[:200]!r}>"
 
 
 class Entry(Generic[R_co]):
@@ -104,22 +92,22 @@ def named(step: str, args: Mapping[str, Any], /) -> Call[Any]:
         raise EnqueueRefused(f'named({step!r}): {error}. Write "kind.Step", or "kind" for a function.') from None
     if not isinstance(args, Mapping):
         raise EnqueueRefused(f"named({step!r}): args must be a mapping of field names, not {type(args).__name__}")
-    return Call(PreparedCall(kind, name if dot else MAIN, None, None, encode(dict(args))))
+    return Call(kind, name if dot else MAIN, None, None, encode(dict(args)))
 
 
-def call_of(what: object) -> PreparedCall:
+def call_of(what: object) -> Call[Any]:
     """What to write for `what`, a Call or a step value; EnqueueRefused if it is neither."""
     if isinstance(what, Call):
-        return what._prepared
+        return what
     step = step_of_class(type(what))
     if step is None:
         raise EnqueueRefused(_cure_for(what))
-    return PreparedCall(step.kind, step.name, step.queue, step.priority, step.encode(what), step.decode_result)
+    return Call(step.kind, step.name, step.queue, step.priority, step.encode(what), step.decode_result)
 
 
 def reference(id: UUID, of: Any = None, tracker: Tracker | None = None) -> Ref[Any]:
     """A reference to a task by its id; `of`, a function or kind, says what its result is."""
-    decode = getattr(of, "_decode_result", None) or getattr(getattr(of, "_step", None), "decode_result", None)
+    decode = getattr(of, "_decode_result", None)
     return Ref(id, "" if of is None else of.name, tracker=tracker, decode_result=decode)
 
 

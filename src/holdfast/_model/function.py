@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 from typing_extensions import TypeVar
 
 from holdfast._model import hints
-from holdfast._model.call import Call, PreparedCall
+from holdfast._model.call import Call
 from holdfast._model.context import Context
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Ref
@@ -31,6 +31,7 @@ class Function(Generic[P, R]):
         self.name = step.kind
         self._tasks = tasks
         self._step = step
+        self._decode_result = step.decode_result
         self._function: Callable[..., Any] = step.target
         parameters = hints.signature(step.target).parameters.values()
         wanted = list(parameters)[step.takes_ctx :]
@@ -44,16 +45,16 @@ class Function(Generic[P, R]):
         """This function with its arguments, to be enqueued. Wrong arguments raise TypeError, as in a call."""
         step = self._step
         encoded = step.encode(self._by_name(args, kwargs))
-        return Call(PreparedCall(step.kind, step.name, step.queue, step.priority, encoded, step.decode_result))
+        return Call(step.kind, step.name, step.queue, step.priority, encoded, self._decode_result)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Enqueue this function with these arguments in the App it belongs to."""
         return await self._tasks._app().enqueue(self.bind(*args, **kwargs))
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        given = dict(zip(self._positional, args, strict=False))
         if self._plain and not kwargs and len(args) == len(self._positional):
-            return given  # the common case, without a detour
+            return dict(zip(self._positional, args))  # noqa: B905 - the common case, without a detour
+        given = dict(zip(self._positional, args, strict=False))
         fits = len(args) <= len(self._positional) and self._names >= kwargs.keys() and not given.keys() & kwargs.keys()
         given.update(kwargs)
         if not (fits and given.keys() >= self._required):

@@ -2,10 +2,14 @@
 
 import os
 import re
+import sys
 import threading
 import time
+from array import array
 from datetime import UTC, datetime
 from uuid import UUID
+
+import msgspec
 
 from holdfast.errors import ConfigError
 
@@ -89,6 +93,7 @@ class _Clock:
 
 
 _clock = _Clock()
+_read_ids = msgspec.msgpack.Decoder(list[UUID]).decode
 
 
 def uuid7() -> UUID:
@@ -102,8 +107,31 @@ def uuid7s(count: int) -> list[UUID]:
     """So many new ids, in order."""
     noise = os.urandom(6 + 4 * count)
     millisecond, first = _clock.next(int.from_bytes(noise[:6], "big"), max(count, 1))
-    random = memoryview(noise)[6:].cast("I")
-    return [UUID(int=_bits(millisecond, first + place, each)) for place, each in enumerate(random)]
+    carry = 2**30 - first % 2**30  # from this place on the counter's upper bits are others
+    if count <= carry:
+        return _ids(_bits(millisecond, first, 0), noise[6:])
+    split = 6 + 4 * carry
+    later = _ids(_bits(millisecond, first + carry, 0), noise[split:])
+    return _ids(_bits(millisecond, first, 0), noise[6:split]) + later
+
+
+def _ids(first: int, noise: bytes) -> list[UUID]:
+    """The ids from `first` on, one for each four bytes of noise; only the lower eight bytes of ids are counted up.
+
+    Laid out as an array of MessagePack, column by column, and read by msgspec: as many calls of `UUID` take five times
+    as long.
+    """
+    count = len(noise) // 4
+    counter = first >> 32 & 0xFFFF_FFFF
+    counters = array("I", range(counter, counter + count))
+    if sys.byteorder == "little":
+        counters.byteswap()
+    counted = counters.tobytes()
+    laid = bytearray((b"\xc4\x10" + first.to_bytes(16, "big")) * count)
+    for place in range(4):
+        laid[10 + place :: 18] = counted[place::4]
+        laid[14 + place :: 18] = noise[place::4]
+    return _read_ids(b"\xdd" + count.to_bytes(4, "big") + laid)
 
 
 def _bits(millisecond: int, counter: int, noise: int) -> int:

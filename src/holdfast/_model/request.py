@@ -45,6 +45,26 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """Whether to wait for the disk; None: as the App says."""
 
 
+_NO_OPTIONS = Request(
+    id=UUID(int=0),
+    queue=None,
+    kind="",
+    step="",
+    args=b"",
+    priority=None,
+    delay=timedelta(0),
+    at=None,
+    deadline=None,
+    key=None,
+    headers=None,
+    unique=False,
+    unique_for=None,
+    on_conflict="skip",
+    decode_result=None,
+)
+"""What there is without any option."""
+
+
 def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[object, ...] = ()) -> Request:
     """What to write for `what`, a call or a step value, or an EnqueueRefused that says why not."""
     given: Mapping[str, Any] = options or {}
@@ -54,6 +74,8 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
     if isinstance(what, Entry):
         given = {**given, **what.options}
         what = what.what
+    if not given:
+        return _like(_NO_OPTIONS, what, {}, uuid7())
     try:
         call = call_of(what)
         _check_names(given)
@@ -107,15 +129,24 @@ def _like(other: Request, what: object, options: EnqueueOptions, id: UUID) -> Re
         call = call_of(what)
     except (ConfigError, EncodeError) as error:
         raise EnqueueRefused(f"cannot enqueue {type(what).__name__}: {error}") from error
-    return msgspec.structs.replace(
-        other,
-        id=id,
-        queue=other.queue if "queue" in options else call.queue,
-        kind=call.kind,
-        step=call.step,
-        args=call.args,
-        priority=other.priority if "priority" in options else call.priority,
-        decode_result=call.decode_result,
+    # By place and not by name, which takes twice as long.
+    return Request(
+        id,
+        other.queue if "queue" in options else call.queue,
+        call.kind,
+        call.step,
+        call.args,
+        other.priority if "priority" in options else call.priority,
+        other.delay,
+        other.at,
+        other.deadline,
+        other.key,
+        other.headers,
+        other.unique,
+        other.unique_for,
+        other.on_conflict,
+        call.decode_result,
+        other.durable,
     )
 
 

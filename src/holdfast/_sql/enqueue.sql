@@ -9,6 +9,15 @@ VALUES (:id::uuid, :queue::text, :kind::text, :step::text, :args::jsonb, :priori
 ON CONFLICT DO NOTHING
 RETURNING id
 
+-- enqueue_alike --
+-- New tasks without keys that differ in nothing but id and args. All or none: an id that exists already is an error.
+INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, headers)
+SELECT n.id, :queue::text, :kind::text, :step::text, n.args, :priority::smallint,
+       coalesce(:at::timestamptz, holdfast.now() + :delay::interval),
+       coalesce(:expires_at::timestamptz, holdfast.now() + :expires_in::interval), :headers::jsonb
+FROM unnest(:ids::uuid[], :args::jsonb[]) AS n(id, args)
+RETURNING id
+
 -- enqueue_many --
 -- Many new tasks of one queue, without keys; the ids that were new come back.
 INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, headers)

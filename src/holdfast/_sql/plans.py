@@ -73,25 +73,34 @@ def new_tasks(queries: Queries, requests: Sequence[Request]) -> Plan[list[NewTas
             queue = declared.queue if queue is None else queue
             priority = declared.priority if priority is None else priority
             step = declared.first if step == MAIN and declared.first is not None else step
-        made.append(
-            NewTask(
-                request.id,
-                queue,
-                request.kind,
-                step,
-                request.args,
-                priority,
-                request.delay,
-                request.at,
-                request.deadline,
-                request.key,
-                request.headers,
-                request.unique,
-                request.unique_for,
-                request.on_conflict,
-            )
-        )
+        made.append(_new_task(request, queue, priority, step))
     return made
+
+
+def new_task(request: Request) -> NewTask | None:
+    """The row to write if the code says all; else None: see `new_tasks`."""
+    if request.queue is None or request.priority is None:
+        return None
+    return _new_task(request, request.queue, request.priority, request.step)
+
+
+def _new_task(request: Request, queue: str, priority: int, step: str) -> NewTask:
+    return NewTask(
+        request.id,
+        queue,
+        request.kind,
+        step,
+        request.args,
+        priority,
+        request.delay,
+        request.at,
+        request.deadline,
+        request.key,
+        request.headers,
+        request.unique,
+        request.unique_for,
+        request.on_conflict,
+    )
 
 
 def enqueue(queries: Queries, task: NewTask, *, again: bool = False) -> Plan[Enqueued]:

@@ -141,6 +141,11 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
         return self.key is not None or self.unique
 
     @property
+    def others(self) -> tuple[object, ...]:
+        """All that an enqueue without a key writes, but id and args: tasks in which it is equal are alike."""
+        return self.queue, self.kind, self.step, self.priority, self.delay, self.at, self.deadline, self.headers
+
+    @property
     def expires_at(self) -> datetime | None:
         """The deadline, if it was given as a time."""
         return self.deadline if isinstance(self.deadline, datetime) else None

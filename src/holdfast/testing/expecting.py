@@ -34,8 +34,7 @@ class What:
         if isinstance(what, (Function, Kind)):
             return cls(what.name)
         if isinstance(what, Call):
-            prepared = what._prepared
-            return cls(prepared.kind, prepared.step, msgspec.json.decode(prepared.args))
+            return cls(what.kind, what.step, msgspec.json.decode(what.args))
         if isinstance(what, str):
             kind, _, step = what.partition(".")
             return cls(kind, step or None)

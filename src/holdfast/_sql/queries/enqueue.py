@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from holdfast._sql.queries.base import Base, first_set, maybe, maybe_value, nothing, rows_of, some, text, value
+from holdfast._sql.queries.base import Base, array, first_set, maybe, maybe_value, nothing, rows_of, some, text, value
 from holdfast._sql.query import Query, Row, Statement
 from holdfast._sql.records import Declared, NewTask, Placed
 
@@ -16,7 +16,8 @@ class EnqueueQueries(Base):
     @property
     def for_enqueue(self) -> list[Statement]:
         """The statements of a connection that does nothing else."""
-        return [self._statements[name] for name in ("enqueue", "enqueue_many", "notify_if_idle", "set_durable")]
+        names = ("enqueue", "enqueue_alike", "enqueue_many", "notify_if_idle", "set_durable")
+        return [self._statements[name] for name in names]
 
     def enqueue(self, task: NewTask) -> Query[bool]:
         return self._query(
@@ -33,6 +34,24 @@ class EnqueueQueries(Base):
             expires_at=task.expires_at,
             expires_in=task.expires_in,
             headers=text(task.headers),
+        )
+
+    def enqueue_alike(self, tasks: Sequence[NewTask]) -> Query[set[UUID]]:
+        like = tasks[0]
+        return self._query(
+            "enqueue_alike",
+            first_set,
+            ids=array([t.id for t in tasks]),
+            args=[text(t.args) for t in tasks],
+            queue=like.queue,
+            kind=like.kind,
+            step=like.step,
+            priority=like.priority,
+            at=like.at,
+            delay=like.delay,
+            expires_at=like.expires_at,
+            expires_in=like.expires_in,
+            headers=text(like.headers),
         )
 
     def enqueue_many(self, queue: str, tasks: Sequence[NewTask]) -> Query[set[UUID]]:
