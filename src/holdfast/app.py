@@ -219,16 +219,16 @@ class App(Operations, Tasks):
             answer = await plans.drive(plans.enqueue(self._queries, task), run)
             await run(self._queries.notify(task.queue))
             return answer
-        queries, pool = self._queries, self._pool
+        queries = self._queries
         task = plans.new_task(request) or (await plans.drive(plans.new_tasks(queries, [request]), self._run))[0]
         try:
-            if not task.keyed and await pool.enqueue(task, durable=durable):
+            if not task.keyed and await self._pool.enqueue(task, durable=durable):
                 return plans.Enqueued(task.id, task.kind)
             plan, wake = plans.enqueue(queries, task), queries.notify_if_idle(task.queue)
-            return await plans.drive(plan, partial(pool.run, then=wake, durable=durable))
+            return await plans.drive(plan, partial(self._pool.run, then=wake, durable=durable))
         except DatabaseUnreachable:
             # The answer was lost, or the connection had been broken before. Asked again, but never done twice.
-            return await pool.again(
+            return await self._pool.again(
                 plans.enqueue(queries, task, again=True),
                 queries.archived(task.id),
                 queries.notify_if_idle(task.queue),

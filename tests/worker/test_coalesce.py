@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
@@ -13,13 +14,14 @@ from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast import App, EnqueueRefused, HoldfastError, Tasks, named
+from holdfast import App, EnqueueRefused, Entry, HoldfastError, Tasks, named
 from holdfast._db import coalesce, pool
 from holdfast._db.connection import run as connection_run
 from holdfast._db.pool import Pool
 from holdfast._db.wire import Wire
 from holdfast._model import request
 from holdfast._model.names import uuid7
+from holdfast._sql import plans
 from holdfast.testing import Harness
 
 from .support import attempts, row, until
@@ -144,6 +146,16 @@ async def test_M17_kinds_and_steps_of_one_batch_are_kept_apart(
     assert transactions(holdfast) == 2
     plain = ("store", "main")
     assert holdfast.sql("SELECT kind, step FROM holdfast.task ORDER BY id") == [plain, plain, expected, plain]
+
+
+async def test_M17_the_hour_that_comes_twice_is_not_taken_for_one(holdfast: Harness) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    twice = [datetime(2030, 10, 27, 2, 30, tzinfo=berlin, fold=fold) for fold in (0, 1)]
+    calls = [Entry(store.bind(value=fold), at=at) for fold, at in enumerate(twice)]
+    await asyncio.gather(*(holdfast.app.enqueue(each.what, **each.options) for each in calls))
+    await holdfast.app.enqueue_many(calls * plans.COPIED)
+    found = holdfast.sql("SELECT DISTINCT (args -> 'value')::int, run_at FROM holdfast.task ORDER BY 1")
+    assert found == [(0, datetime(2030, 10, 27, 0, 30, tzinfo=UTC)), (1, datetime(2030, 10, 27, 1, 30, tzinfo=UTC))]
 
 
 @pytest.mark.parametrize("other", [store, mail])

@@ -1,7 +1,7 @@
 """An enqueue as asked for, checked: what is wrong is refused here, before anything is written."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -191,7 +191,8 @@ def _time(name: str, time: datetime) -> datetime:
     time = time.astimezone() if time.tzinfo is None else time
     if not EARLIEST <= time <= LATEST:
         raise EnqueueRefused(f"{name}={time.isoformat()} is out of range")
-    return time
+    # In UTC: two times of one zone count as equal even if the clock was set back between them.
+    return time.astimezone(UTC)
 
 
 def _deadline(options: Mapping[str, Any], delay: timedelta, at: datetime | None) -> timedelta | datetime | None:
