@@ -228,7 +228,8 @@ async def test_X2_a_plan_older_than_its_table_is_a_passing_error(holdfast_url: s
             with suppress(DatabaseUnreachable):
                 await ask(everything())
     assert await link.run(everything()) == [(1, 2)]
-    assert await link.transact([everything()]) == [[(1, 2)]]
+    (answer,) = await link.transact([everything()])
+    assert await answer.read() == [(1, 2)]
     assert await pool.run(everything()) == [(1, 2)]
     assert await asyncio.to_thread(sync_pool.run, everything()) == [(1, 2)]
     await link.close()

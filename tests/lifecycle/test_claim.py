@@ -47,6 +47,10 @@ def test_M5_the_default_crash_limit_is_three(db: Db, worker: UUID) -> None:
     assert db.task(task.id)["max_crashes"] == 3
 
 
+def test_M5_one_crash_limit_for_all_steps_is_a_number(db: Db, worker: UUID) -> None:
+    assert db.task(db.claimed(worker, crash_limits="7").id)["max_crashes"] == 7
+
+
 def test_only_what_is_due_and_ready_in_this_queue(db: Db, worker: UUID) -> None:
     db.enqueue(delay=timedelta(microseconds=1))
     db.enqueue(queue="other")
@@ -180,7 +184,8 @@ async def test_M16_a_link_claims_under_a_stricter_default_isolation(own_db: Db, 
     )
     try:
         assert await link.run(ask) == "read committed"
-        assert await link.transact([ask]) == ["read committed"]
+        (answer,) = await link.transact([ask])
+        assert await answer.read() == "read committed"
         assert len(await link.run(claim)) == 1
     finally:
         await link.close()

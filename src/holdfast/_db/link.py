@@ -9,8 +9,9 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor
@@ -30,6 +31,22 @@ from holdfast.errors import (
 )
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What a query of a transaction gave. Its rows are made only if somebody reads them."""
+
+    query: Query[T]
+    _cursor: AsyncRawCursor[Any]
+
+    @property
+    def count(self) -> int:
+        """How many rows there are, or how many were written by a statement that gives none."""
+        return self._cursor.rowcount
+
+    async def read(self) -> T:
+        return self.query.read(await self._cursor.fetchall() if self._cursor.description else [])
 
 
 class Link:
@@ -59,14 +76,14 @@ class Link:
                 async with asyncio.timeout(self._timeout):
                     connection = await self._open()
                     if self._wrap:
-                        answers: list[T] = await self._together(connection, [query], None)
-                        return answers[0]
+                        (answer,) = await self._together(connection, [query], None)
+                        return await answer.read()
                     return await self._asking.run(query)
             except BaseException as error:
                 await self._after(error)
                 raise
 
-    async def transact(self, queries: Sequence[Query[Any]], *, lock_timeout: str | None = None) -> list[Any]:
+    async def transact(self, queries: Sequence[Query[T]], *, lock_timeout: str | None = None) -> list[Answer[T]]:
         """Runs queries in one transaction and one round trip."""
         async with self._lock:
             try:
@@ -165,9 +182,9 @@ class Link:
         return connection
 
     async def _together(
-        self, connection: AsyncConnection[Any], queries: Sequence[Query[Any]], lock_timeout: str | None
-    ) -> list[Any]:
-        cursors = []
+        self, connection: AsyncConnection[Any], queries: Sequence[Query[T]], lock_timeout: str | None
+    ) -> list[Answer[T]]:
+        answers: list[Answer[T]] = []
         self._pipelined = True
         async with connection.pipeline():
             await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
@@ -179,13 +196,10 @@ class Link:
             for query in queries:
                 cursor = AsyncRawCursor(connection, row_factory=tuple_row)
                 await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
-                cursors.append(cursor)
+                answers.append(Answer(query, cursor))
             await connection.execute("COMMIT")
         self._pipelined = False
-        return [
-            query.read(await cursor.fetchall() if cursor.description else [])
-            for query, cursor in zip(queries, cursors, strict=True)
-        ]
+        return answers
 
     def _same_server(self) -> Query[None]:
         """Fails on another server than the one that was met: a pooler outlives its servers, and does not tell."""

@@ -3,9 +3,14 @@
 import asyncio
 import logging
 import math
+import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
+from typing import NoReturn, cast
 
+from holdfast._engine import eager
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer
 from holdfast._engine.ending import Recorded, Unsure
@@ -17,6 +22,9 @@ from holdfast._model.outcome import Cancelled, Outcome, Released
 from holdfast._model.tracing import Tracing
 
 log = logging.getLogger("holdfast.worker")
+
+TURN_SECONDS = 0.001
+"""How long attempts that never wait are begun one after another, before others have their turn in the event loop."""
 
 
 class Dispatch:
@@ -46,6 +54,10 @@ class Dispatch:
         self._poll = poll
         self._retire = retire
         self._out_of_contact = out_of_contact
+        self._pid = os.getpid()
+        self._starter: asyncio.Task[None] | None = None
+        self._context = copy_context()
+        """That of the claimer, which is the worker's own: no attempt inherits what an earlier one has set."""
         self.stop_after = math.inf
 
     # --- from the claim to the outcome
@@ -58,6 +70,7 @@ class Dispatch:
             for attempt in attempts:
                 self._give_back(attempt)
             return
+        self._context = copy_context()
         if roster.lingering or any(a.id.int in roster.held for a in attempts):
             attempts = [a for a in attempts if not self._still_executing(a)]
         roster.put(attempts)
@@ -102,11 +115,47 @@ class Dispatch:
         """Starts attempts while there are slots; a stopping worker gives them back instead."""
         if self._flag.stopping:
             self.release_unstarted()
-            return
-        begin, create_task = self._roster.begin, asyncio.get_running_loop().create_task
-        while (attempt := begin()) is not None:
-            attempt.stop_flag = self._flag
-            attempt.handle = create_task(self._attend(attempt))
+        elif self._starter is None or self._starter.done():
+            self._starter = self._begin_next()
+
+    def _begin_next(self) -> asyncio.Task[None] | None:
+        """A Task that begins with the next attempt, if there is one and a slot for it."""
+        first = None if self._flag.stopping else self._roster.begin()
+        if first is not None:
+            beginning = self._begin_with(first)
+            first.handle = asyncio.get_running_loop().create_task(beginning, context=self._context.copy())
+            return cast("asyncio.Task[None]", first.handle)
+        return None
+
+    async def _begin_with(self, first: Attempt) -> None:
+        """Attends to attempts one after another. One that waits keeps this Task, and others begin the next."""
+        rest = None
+        try:
+            rest = await self._until_one_waits(first)
+        finally:
+            if self._starter is asyncio.current_task():
+                self._starter = None
+            self._start()
+        if rest is not None:
+            while self._begin_next() is not None:  # as many at once as there are slots: they may all wait
+                pass
+            await rest
+
+    async def _until_one_waits(self, first: Attempt) -> eager.Rest | None:
+        this, flag, monotonic = asyncio.current_task(), self._flag, time.monotonic
+        turn_ends = monotonic() + TURN_SECONDS
+        attempt: Attempt | None = first
+        while attempt is not None:
+            attempt.stop_flag, attempt.handle = flag, this
+            if (rest := eager.begin(self._attend(attempt))) is not None:
+                return rest
+            if this is None or this.cancelling():
+                return None  # it has cancelled itself, and nobody else is to suffer for it
+            if monotonic() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = monotonic() + TURN_SECONDS
+            attempt = None if flag.stopping else self._roster.begin()
+        return None
 
     async def _attend(self, attempt: Attempt) -> None:
         """One attempt, from its start to the settler."""
@@ -120,6 +169,8 @@ class Dispatch:
             with self.tracing.attempting(attempt) as tell:
                 outcome = await steps.execute(attempt)
                 tell(outcome)
+        if os.getpid() != self._pid:
+            _end_child(attempt)
         attempt.handle = None
         roster = self._roster
         roster.finished += 1
@@ -229,3 +280,9 @@ class Dispatch:
             self.execution.interrupt(attempt, Interruption.LOST)
         if handles:
             await asyncio.wait(handles, timeout=1)
+
+
+def _end_child(attempt: Attempt) -> NoReturn:
+    """A forked child has come back from a step: in the loop of its parent it would read its parent's answers."""
+    log.error("%s.%s forked, and the child returned from it: the child ends here", attempt.kind, attempt.step)
+    os._exit(1)

@@ -8,7 +8,17 @@ from uuid import UUID
 import msgspec
 
 from holdfast._engine.attempt import Attempt
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
+from holdfast._model.outcome import (
+    NO_RESULT,
+    Advanced,
+    Cancelled,
+    Failed,
+    Finished,
+    Outcome,
+    Released,
+    Retried,
+    Snoozed,
+)
 from holdfast._model.tasks import Tasks
 from holdfast._sql.records import Fence, NewTask
 
@@ -87,6 +97,8 @@ def affordable(endings: list[Ending]) -> int:
     """How many of these one flush takes: bounded by number and by bytes, or a large one would never come through."""
     size = 0
     for count, ending in enumerate(endings[:LARGEST_FLUSH]):
+        if ending.outcome is NO_RESULT and not ending.attempt.children:
+            continue
         match ending.outcome:
             case Finished(result=bytes() as json) | Advanced(args=json) | Retried(error=json) | Failed(error=json):
                 size += len(json)

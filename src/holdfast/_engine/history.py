@@ -73,7 +73,8 @@ async def _drop_for_others(link: Link, queries: Queries) -> Done:
     dropped: dict[date, int] = defaultdict(int)
     for _ in range(PARTITIONS):
         try:
-            (found,) = await link.transact([history.drop_oldest(queries)], lock_timeout=LOCK_TIMEOUT)
+            (answer,) = await link.transact([history.drop_oldest(queries)], lock_timeout=LOCK_TIMEOUT)
+            found = await answer.read()
         except Exception as error:
             if not gave_way(error):
                 raise

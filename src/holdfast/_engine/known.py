@@ -10,9 +10,10 @@ from holdfast.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The steps that a worker claims, as `kind.Step` with their old names, and their crash limits as JSON.
+    """The steps that a worker claims, as `kind.Step` with their old names.
 
-    `left_out` has the steps of its App that it leaves to others, as kind and step.
+    `crash_limits` is JSON: one number if it is the same for all, else an object by step. `left_out` has the steps of
+    its App that it leaves to others, as kind and step.
     """
 
     steps: list[str]
@@ -30,7 +31,9 @@ class Known:
             if not only or step.kind in only or f"{step.kind}.{step.name}" in only
         }
         limits = {f"{kind}.{name}": step.max_crashes for (kind, name), step in chosen.items()}
-        return cls(sorted(limits), json.dumps(limits), frozenset(tasks._steps.keys() - chosen.keys()))
+        different = set(limits.values())
+        told = json.dumps(different.pop() if len(different) == 1 else limits)
+        return cls(sorted(limits), told, frozenset(tasks._steps.keys() - chosen.keys()))
 
 
 def _check(tasks: Tasks, only: Sequence[str]) -> None:

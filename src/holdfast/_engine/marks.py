@@ -33,8 +33,9 @@ class Marks:
     def learn(self, rows: list[Claimed]) -> None:
         """After a full batch: what was claimed before it lies behind."""
         marks = list(self._marks)
-        for row in reversed(rows):
-            marks[row.priority] = datetime.fromtimestamp(row.run_at, UTC) - _ROUNDING
+        earliest = {row.priority: row.run_at for row in reversed(rows)}
+        for priority, run_at in earliest.items():
+            marks[priority] = datetime.fromtimestamp(run_at, UTC) - _ROUNDING
         self._marks, self.set = marks, True
 
     def skip_to(self, moment: datetime) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast._db.connection import LockNotAvailable
-from holdfast._db.link import Link
+from holdfast._db.link import Answer, Link
 from holdfast._db.trouble import is_contended, is_data_error, is_missing_partition, tell_no_hint
 from holdfast._engine import readback
 from holdfast._engine.attempt import Roster, now
@@ -44,7 +44,10 @@ KEY_TIMEOUT = "50ms"
 
 
 class Recorder:
-    """Writes the outcomes of one worker. `recorded` is told of each; `again` gets those that are to be written anew."""
+    """Writes the outcomes of one worker.
+
+    `recorded` is told of each, `finished` of many at once; `again` gets those that are to be written anew.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Recorder:
         *,
         lease: float,
         recorded: Callable[[Ending, float | None], None],
+        finished: Callable[[list[Ending]], None],
         enqueued: Callable[[str], None],
         again: Callable[[list[Ending]], None],
     ) -> None:
@@ -66,6 +70,7 @@ class Recorder:
         self._lease = timedelta(seconds=lease)
         self.keeper = keeper
         self._recorded = recorded
+        self._finished = finished
         self._enqueued = enqueued
         self._again = again
 
@@ -76,10 +81,11 @@ class Recorder:
         await self.keeper.look(batch)
         sorted_out = groups(batch, self.keeper)
         writes = [write(self._queries, self._tasks, self._lease, group) for group in sorted_out]
+        sent = now()
         for ending in batch:
-            ending.sent = now()
+            ending.sent = sent
         try:
-            answers: list[Times] = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
+            answers = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
         except LockNotAvailable:
             await self._pass_over_locked(sorted_out, writes)
             return
@@ -94,7 +100,7 @@ class Recorder:
             return
         missing: list[Ending] = []
         for group, answer in zip(sorted_out, answers, strict=True):
-            missing += self._take_in(group[-1], answer)
+            missing += await self._take_in_all(group, answer)
         await self.tell_enqueued(batch)
         if missing:
             await self._look_after(missing)
@@ -114,7 +120,7 @@ class Recorder:
                 else:
                     raise
             else:
-                missing += self._take_in(group[-1], answer)
+                missing += await self._take_in_all(group, answer)
                 await self.tell_enqueued(group[-1])
         if missing:
             await self._look_after(missing)
@@ -189,14 +195,29 @@ class Recorder:
         ending.children, ending.outcome = (), outcome_of_error(attempt.definition, error, attempt.errors)
         tell_error(attempt, ending.outcome)
 
+    async def _take_in_all(self, group: Group, answer: Answer[Times]) -> list[Ending]:
+        """The same for what was written with others: as a rule all of them were recorded."""
+        _, _, statement, endings = group
+        if statement == "keep" or answer.count != len(endings):
+            return self._take_in(endings, await answer.read())
+        if statement == "finish":
+            self._tell_finished(endings)
+        else:
+            for ending in endings:
+                self.tell_recorded(ending, None)
+        return []
+
+    def _tell_finished(self, endings: list[Ending]) -> None:
+        forget = self._roster.forget
+        for ending in endings:
+            forget(ending.attempt)
+        self._finished(endings)
+
     def _take_in(self, endings: list[Ending], answer: Times) -> list[Ending]:
         """Tells of the endings that were recorded, and gives those that were not."""
         missing: list[Ending] = []
-        complete = len(answer) == len(endings)
         for ending in endings:
-            if complete and not ending.kept:
-                self.tell_recorded(ending, None)
-            elif ending.attempt.id in answer:
+            if ending.attempt.id in answer:
                 self.tell_recorded(ending, answer[ending.attempt.id])
             else:
                 missing.append(ending)

@@ -46,6 +46,7 @@ class Settler:
         known: Known,
         keeps: Callable[[], bool],
         recorded: Callable[[Ending, float | None], None],
+        finished: Callable[[list[Ending]], None],
         enqueued: Callable[[str], None],
     ) -> None:
         self._link = link
@@ -67,6 +68,7 @@ class Settler:
             self.keeper,
             lease=lease,
             recorded=recorded,
+            finished=finished,
             enqueued=enqueued,
             again=lambda endings: self._pending.extend(endings),
         )

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast._engine.ending import Ending, Times
 from holdfast._engine.keep import Keeper
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
+from holdfast._model.outcome import NO_RESULT, Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -25,7 +25,7 @@ def groups(batch: list[Ending], keeper: Keeper) -> list[Group]:
     for ending in batch:
         attempt = ending.attempt
         match ending.outcome:
-            case Finished():
+            case Finished():  # the most frequent
                 statement = "finish"
             case Advanced(delay=delay, at=at):
                 keeper.decide(ending, now_due=not delay and at is None)
@@ -46,12 +46,16 @@ def write(
 ) -> Query[Times]:
     """The statement that records a group, and what its steps enqueued."""
     queue, worker, statement, endings = group
-    values = {str(e.attempt.id): _values(tasks, e) for e in endings}
-    ids, outcomes = "{" + ",".join(values) + "}", _encode(values)
+    ids = "{" + ",".join([e.attempt.id.hex for e in endings]) + "}"
     children = _children(endings) if with_children else None
+    if statement == "finish":
+        numbers = {e.attempt.number for e in endings}
+        attempt = numbers.pop() if len(numbers) == 1 else None
+        told = endings if attempt is None else [e for e in endings if e.outcome is not NO_RESULT or e.attempt.told]
+        known = _encode({str(e.attempt.id): _values(tasks, e) for e in told}) if told else None
+        return queries.finish(queue, worker, ids, known, attempt=attempt, children=children)
+    outcomes = _encode({str(e.attempt.id): _values(tasks, e) for e in endings})
     match statement:
-        case "finish":
-            return queries.finish(queue, worker, ids, outcomes, children=children)
         case "keep" | "advance":
             keep = statement == "keep"
             return queries.advance(queue, worker, ids, outcomes, keep=keep, lease=lease, children=children)

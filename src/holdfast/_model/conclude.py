@@ -10,6 +10,7 @@ from typing import Any
 from holdfast._model.call import step_of_class
 from holdfast._model.codec import encode_error, encode_result, simple_error
 from holdfast._model.outcome import (
+    NO_RESULT,
     SHORTEST_SNOOZE,
     Advanced,
     Cancel,
@@ -36,7 +37,7 @@ def outcome_of_return(tasks: Tasks, step: Step, returned: Any) -> Outcome:
     try:
         match returned:
             case None | Done(result=None):
-                return Finished(None)
+                return NO_RESULT
             case Done(result=result):
                 return _finished(step, result)
             case Later(step=next_step, delay=delay, at=at):

@@ -97,7 +97,6 @@ class Context:
 
     def __init__(
         self,
-        *,
         id: UUID,
         kind: str,
         step: str,

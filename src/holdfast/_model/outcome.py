@@ -120,6 +120,10 @@ class Finished:
     result: bytes | None
 
 
+NO_RESULT = Finished(None)
+"""How most tasks end: one object for all of them, known by its identity."""
+
+
 @dataclass(frozen=True, slots=True)
 class Retried:
     """An error within the retry budget: the same visit again after `delay` seconds."""

@@ -11,11 +11,13 @@
 -- claim --
 -- Leases due tasks to a worker, by priority, then run_at. The LATERAL enters the index once per priority;
 -- a mark per priority skips the dead and unclaimable entries in front. Only steps the worker knows. Tasks whose
--- worker was lost before are suspects: they come apart, as many as the worker can take.
+-- worker was lost before are suspects: they come apart, as many as the worker can take. The crash limits are one number
+-- for all steps, or an object by step.
 UPDATE holdfast.task t
 SET state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 2147483646) + 1,
     claimed_at = holdfast.now(), lease_expires_at = holdfast.now() + :lease::interval,
-    max_crashes = coalesce((:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes)
+    max_crashes = CASE jsonb_typeof(:crash_limits::jsonb) WHEN 'number' THEN :crash_limits::jsonb::smallint
+                  ELSE coalesce((:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes) END
 WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
     SELECT c.id FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes > 0 AND c.run_at <= holdfast.now()
@@ -114,11 +116,12 @@ SELECT EXISTS (
 )
 
 -- finish --
--- The task ended well: it leaves for the archive with its result and the record of its last attempt.
+-- The task ended well: it leaves for the archive with its result and the record of its last attempt. A batch in which
+-- all attempts have one number names it once; if nothing has a result or a report either, there are no outcomes at all.
 WITH gone AS (
     DELETE FROM holdfast.task t
     WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
-      AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
+      AND t.attempt = coalesce(:attempt::integer, (:outcomes::jsonb -> t.id::text -> 'attempt')::integer)
     RETURNING t.*
 )/*children of gone*/
 INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,

@@ -104,7 +104,12 @@ class Watch:
             self.attempts.extend(_of_reaped(queue, task) for task in tasks)
             reaped(queue, tasks)
 
-        worker.settler.recorder._recorded, worker.reaper._reaped = on_recorded, on_reaped
+        def on_finished(endings: list[Ending]) -> None:
+            for ending in endings:
+                on_recorded(ending, None)
+
+        recorder = worker.settler.recorder
+        recorder._recorded, recorder._finished, worker.reaper._reaped = on_recorded, on_finished, on_reaped
 
 
 def exception_of(attempt: Attempted) -> Exception:

@@ -56,7 +56,14 @@ class LifecycleQueries(Base):
         return self._query("due", value, queue=queue, known=known)
 
     def finish(
-        self, queue: str, worker: UUID, ids: Ids, outcomes: bytes, *, children: bytes | None = None
+        self,
+        queue: str,
+        worker: UUID,
+        ids: Ids,
+        outcomes: bytes | None,
+        *,
+        attempt: int | None = None,
+        children: bytes | None = None,
     ) -> Query[dict[UUID, float | None]]:
         return self._query(
             _with_children("finish", children),
@@ -64,6 +71,7 @@ class LifecycleQueries(Base):
             queue=queue,
             worker=worker,
             ids=array(ids),
+            attempt=attempt,
             outcomes=text(outcomes),
             children=text(children),
         )

@@ -1,0 +1,155 @@
+"""Steps that never wait are run without a Task of their own: nobody may notice, but for the speed."""
+
+import asyncio
+import time
+from contextvars import ContextVar
+
+import pytest
+
+from holdfast import Context, current_context
+from holdfast._engine import eager
+from holdfast.testing import Harness
+
+from .support import running, until
+
+tenant: ContextVar[str] = ContextVar("tenant")
+
+
+async def test_W1_what_a_step_sets_in_its_context_is_not_seen_by_the_next(holdfast: Harness) -> None:
+    seen: list[tuple[str | None, bool]] = []
+
+    @holdfast.app.task
+    async def step(ctx: Context, wait: bool) -> None:
+        before = tenant.get(None)
+        tenant.set(str(ctx.id))
+        if wait:
+            await asyncio.sleep(0)
+        seen.append((before, tenant.get() == str(ctx.id) and current_context.get() is ctx))
+
+    await holdfast.app.enqueue_many(step.bind(wait=n % 3 == 0) for n in range(30))
+    await holdfast.drain()
+    assert seen == [(None, True)] * 30
+
+
+async def test_W1_a_step_that_waits_has_a_task_of_its_own(holdfast: Harness) -> None:
+    tasks: dict[int, asyncio.Task[object] | None] = {}
+    go = asyncio.Event()
+
+    @holdfast.app.task
+    async def step(n: int) -> None:
+        tasks[n] = asyncio.current_task()
+        if n % 2:
+            await go.wait()
+            assert asyncio.current_task() is tasks[n]
+
+    await holdfast.app.enqueue_many(step.bind(n) for n in range(10))
+    async with running(holdfast.worker(concurrency=10)):
+        await until(lambda: len(tasks) == 10)
+        waiting = [tasks[n] for n in range(10) if n % 2]
+        assert None not in waiting
+        assert len(set(waiting)) == 5
+        go.set()
+    await holdfast.drain()
+
+
+async def test_W8_a_timeout_inside_a_step_ends_that_step_alone(holdfast: Harness) -> None:
+    ended: list[str] = []
+
+    @holdfast.app.task
+    async def slow() -> None:
+        try:
+            async with asyncio.timeout(0.05):
+                await asyncio.sleep(60)
+        except TimeoutError:
+            ended.append("slow")
+
+    @holdfast.app.task
+    async def quick() -> None:
+        async with asyncio.timeout(60):
+            ended.append("quick")
+
+    for task in (slow, quick, slow, quick):
+        await task.enqueue()
+    await holdfast.drain()
+    assert sorted(ended) == ["quick", "quick", "slow", "slow"]
+
+
+async def test_a_step_that_cancels_itself_harms_no_other(holdfast: Harness) -> None:
+    ran: list[int] = []
+
+    @holdfast.app.task
+    async def step(n: int) -> None:
+        ran.append(n)
+        if n == 3:
+            this = asyncio.current_task()
+            assert this is not None
+            this.cancel()
+        elif n > 3:
+            await asyncio.sleep(0)
+
+    await holdfast.app.enqueue_many(step.bind(n) for n in range(20))
+    drained = await holdfast.drain()
+    assert sorted(ran) == list(range(20)), "each of them once"
+    assert {each.outcome for each in drained.attempts} == {"done"}
+
+
+async def test_others_have_their_turn_while_steps_run_that_never_wait(holdfast: Harness) -> None:
+    turns = 0
+    seen: list[int] = []
+
+    @holdfast.app.task
+    async def busy() -> None:
+        time.sleep(0.002)
+        seen.append(turns)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await holdfast.app.enqueue_many(busy.bind() for _ in range(30))
+    beside = asyncio.create_task(others())
+    try:
+        await holdfast.drain()
+    finally:
+        beside.cancel()
+    assert len(set(seen)) == 30
+
+
+async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
+    said: list[object] = []
+
+    async def ends() -> None:
+        said.append("ended")
+
+    async def waits(future: "asyncio.Future[str]") -> None:
+        said.append(await future)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            said.append("cancelled")
+            await asyncio.sleep(0)
+            raise
+
+    async def raises() -> None:
+        raise LookupError("at once")
+
+    assert eager.begin(ends()) is None
+    with pytest.raises(LookupError):
+        eager.begin(raises())
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def begun() -> None:
+        rest = eager.begin(waits(future))
+        assert rest is not None
+        await rest
+
+    task = asyncio.create_task(begun())
+    await asyncio.sleep(0)
+    future.set_result("answer")
+    await until(lambda: said[-1:] == ["answer"])
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert said == ["ended", "answer", "cancelled"]
