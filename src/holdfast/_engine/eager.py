@@ -37,7 +37,7 @@ class Rest:
                 try:
                     answer = yield awaited
                 except GeneratorExit:
-                    coroutine.close()
+                    run(coroutine.close)
                     raise
                 except BaseException as error:
                     awaited = run(coroutine.throw, error)
