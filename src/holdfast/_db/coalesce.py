@@ -8,6 +8,7 @@ Only tasks without a key: one with a key waits for any open transaction that hol
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,8 @@ from holdfast._sql.records import NewTask
 
 MOST = 1000
 """Tasks in one batch."""
+QUIET = 0.005
+"""Seconds without an enqueue after which the next is taken for one of few, and its wake-up goes along with it."""
 LARGEST = 4 * 1024 * 1024
 """Bytes of args after which a batch takes no more."""
 
@@ -55,6 +58,7 @@ class Coalescer:
         self._closed = False
         self._opening = asyncio.Lock()
         self._waiting: list[_Wanted] = []
+        self._flushed_at = -math.inf
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -126,21 +130,36 @@ class Coalescer:
         if self._wire is None:
             self._answer(batch, [], OperationalError("the connection was closed"))
             return
+        moment = asyncio.get_running_loop().time()
+        rested, self._flushed_at = moment - self._flushed_at > QUIET, moment
+        self._send(self._wire, batch, along=rested)
+
+    def _send(self, wire: Wire, batch: list[_Wanted], *, along: bool) -> None:
+        """Writes a batch, and wakes workers: after its commit, or along with it if somebody may be asleep already."""
         by_queue: dict[str, list[NewTask]] = {}
         for wanted in batch:
             by_queue.setdefault(wanted.task.queue, []).append(wanted.task)
         writes = [self._write(queue, group) for queue, group in sorted(by_queue.items())]
-        wire = self._wire
+        along = along and len(by_queue) == 1
+        wakes = [self._queries.notify_along(queue) for queue in by_queue] if along else []
+        # A transaction of its own: it must see what was committed meanwhile.
+        hints = [self._queries.notify_if_idle(queue) for queue in by_queue]
         first = to_say(wire.connection, self._queries, batch[0].durable)
         limit = asyncio.get_running_loop().call_later(CALL_TIMEOUT, wire.close, TimeoutError("no answer"))
 
         def told(results: list[PGresult], error: BaseException | None) -> None:
             limit.cancel()
+            if along and error is not None and not is_unknown(error):
+                # Nothing was written. Perhaps nobody can be notified just now: that must not stop an enqueue.
+                self._send(wire, batch, along=False)
+                return
+            if along and error is None and not results.pop().ntuples:
+                wire.send(hints, _told_of_hint)
             self._answer(batch, results[len(first) :], error)
 
-        wire.send([*first, *writes], told)
-        # A transaction of its own: it must see what was committed meanwhile.
-        wire.send([self._queries.notify_if_idle(queue) for queue in by_queue], _told_of_hint)
+        wire.send([*first, *writes, *wakes], told)
+        if not along:
+            wire.send(hints, _told_of_hint)
 
     def _write(self, queue: str, tasks: list[NewTask]) -> Query[Any]:
         if len(tasks) == 1:

@@ -16,7 +16,7 @@ class EnqueueQueries(Base):
     @property
     def for_enqueue(self) -> list[Statement]:
         """The statements of a connection that does nothing else."""
-        names = ("enqueue", "enqueue_alike", "enqueue_many", "notify_if_idle", "set_durable")
+        names = ("enqueue", "enqueue_alike", "enqueue_many", "notify_if_idle", "notify_along", "set_durable")
         return [self._statements[name] for name in names]
 
     def enqueue(self, task: NewTask) -> Query[bool]:
@@ -109,6 +109,9 @@ class EnqueueQueries(Base):
 
     def notify_if_idle(self, queue: str) -> Query[None]:
         return self._query("notify_if_idle", nothing, queue=queue)
+
+    def notify_along(self, queue: str) -> Query[bool]:
+        return self._query("notify_along", some, queue=queue)
 
     def say(self, said: Sequence[str]) -> Query[None]:
         return self._query("say", nothing, said=list(said))
