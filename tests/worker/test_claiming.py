@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Tasks
 from holdfast._db.link import Link
+from holdfast._sql.queries import Queries
 from holdfast.testing import Harness
 
 from .support import running, sql, until
@@ -201,3 +202,22 @@ async def test_W3_a_step_begins_before_its_worker_asks_for_anything_else(
         await until(lambda: worker.claimer.empty and order, "for the task")
     assert said[0] == "claim 0"
     assert "next_due 1" in said and "next_due 0" not in said
+
+
+@pytest.mark.direct("it prepares nothing behind a pooler")
+@pytest.mark.parametrize("name", ["claim", "finish", "advance", "stay", "beat"])
+async def test_M10_what_is_prepared_while_there_are_few_tasks_finds_many_by_an_index(
+    holdfast: Harness, name: str
+) -> None:
+    """A plan that no longer looks at its parameters, made for a small table, is kept until that is analyzed."""
+    sql(holdfast.url, "INSERT INTO holdfast.task (id, kind, step) VALUES (gen_random_uuid(), 'small', 'main')")
+    sql(holdfast.url, "ANALYZE holdfast.task")
+    link = Link(holdfast.url, Queries(), "test", by_index=True)
+    text = f"EXPLAIN (GENERIC_PLAN) {Queries()._statements[name].text}"
+    try:
+        cursor = await (await link._open()).execute(text.encode())
+        plan = str([row[0] for row in await cursor.fetchall()])
+    finally:
+        await link.close()
+    assert "Index" in plan
+    assert "Seq Scan on task" not in plan

@@ -16,15 +16,18 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast import App, EnqueueRefused, Entry, HoldfastError, Tasks, named
 from holdfast._db import coalesce, pool
+from holdfast._db.connection import connect_sync, run_sync
 from holdfast._db.connection import run as connection_run
 from holdfast._db.pool import Pool
 from holdfast._db.wire import Wire
 from holdfast._model import request
 from holdfast._model.names import uuid7
 from holdfast._sql import plans
+from holdfast._sql.queries import Queries
+from holdfast.embedded import Server
 from holdfast.testing import Harness
 
-from .support import attempts, row, until
+from .support import attempts, row, sql, until
 
 tasks = Tasks()
 OPEN = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -330,6 +333,32 @@ async def test_M14_one_enqueue_at_a_time_notifies_before_its_commit_is_on_disk(
         other.execute("SELECT pg_advisory_xact_lock(hashtextextended(holdfast.channel() || ' along', 0))")
         await store.enqueue(value=1)
         assert heard() == []
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_where_commits_wait_for_a_standby_nobody_is_told_before(own_server: Server, own_url: str) -> None:
+    """While a commit waits with its notification, nobody else on the whole server can notify."""
+    along = Queries().notify_along("default")
+    sql(
+        own_url,
+        "INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots, idle)"
+        " VALUES (gen_random_uuid(), '', '', 0, '', '{default}', '{}', 1, true)",
+    )
+
+    def told() -> bool:
+        with connect_sync(own_url) as connection, connection.transaction(force_rollback=True):
+            return run_sync(connection, along)
+
+    assert told()
+    sql(own_server.url(), "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    try:
+        sql(own_server.url(), "SELECT pg_reload_conf()")
+        await until(lambda: sql(own_server.url(), "SHOW synchronous_standby_names") == [("nobody",)], "for the setting")
+        assert not told()
+    finally:
+        sql(own_server.url(), "ALTER SYSTEM RESET synchronous_standby_names")
+        sql(own_server.url(), "SELECT pg_reload_conf()")
+        await until(lambda: sql(own_server.url(), "SHOW synchronous_standby_names") == [("",)], "for the setting")
 
 
 async def test_M14_an_enqueue_does_not_depend_on_its_wake_up(

@@ -10,7 +10,7 @@ from holdfast import Context, current_context
 from holdfast._engine import eager
 from holdfast.testing import Harness
 
-from .support import running, until
+from .support import running, sql, until
 
 tenant: ContextVar[str] = ContextVar("tenant")
 
@@ -91,6 +91,29 @@ async def test_a_step_that_cancels_itself_harms_no_other(holdfast: Harness) -> N
     drained = await holdfast.drain()
     assert sorted(ran) == list(range(20)), "each of them once"
     assert {each.outcome for each in drained.attempts} == {"done"}
+
+
+async def test_steps_that_wait_do_not_suffer_for_what_others_do_to_their_task(holdfast: Harness) -> None:
+    """Who has waited once gets a Task of its own from then on, and not one in which others have been."""
+
+    @holdfast.app.task
+    async def waits() -> None:
+        await asyncio.sleep(0)
+
+    @holdfast.app.task
+    async def meddles() -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        asyncio.get_running_loop().call_soon(this.cancel)
+
+    worker = holdfast.worker(concurrency=20)
+    first = await waits.enqueue()
+    async with running(worker):
+        await first.result(timeout=60)
+        await holdfast.app.enqueue_many([meddles.bind(), meddles.bind(), waits.bind()] * 200)
+        await until(lambda: not sql(holdfast.url, "SELECT 1 FROM holdfast.task LIMIT 1"), "for all")
+    ended = sql(holdfast.url, "SELECT attempt, count(*) FROM holdfast.archive WHERE kind = 'waits' GROUP BY attempt")
+    assert ended == [(1, 201)]
 
 
 async def test_others_have_their_turn_while_steps_run_that_never_wait(holdfast: Harness) -> None:

@@ -15,7 +15,7 @@ from holdfast._model import conclude
 from holdfast._model.codec import encode_result
 from holdfast.testing import Harness
 
-from .support import attempts, row, running, until
+from .support import attempts, row, running, sql, until
 
 tasks = Tasks()
 ran: Counter[tuple[str, int]] = Counter()
@@ -281,3 +281,32 @@ async def test_L6_M3_a_lease_that_was_renewed_is_no_reason_to_give_a_task_back(h
     async with running(worker):
         assert await ref.result(timeout=60) == 1
     assert attempts(holdfast.url, ref.id) == [(1, "main", "done")]
+
+
+async def test_L6_a_late_claim_of_what_is_still_executed_here_interrupts_it(holdfast: Harness) -> None:
+    """Our lease was taken, we claimed the task again, and that answer was late: nothing may go on unseen."""
+    running_now, seen, go = [0], {"most": 0, "interrupted": 0}, asyncio.Event()
+    go.set()
+
+    @holdfast.app.task
+    async def slow() -> None:
+        running_now[0] += 1
+        seen["most"] = max(seen["most"], running_now[0])
+        try:
+            await (go.wait() if seen["interrupted"] else asyncio.Event().wait())
+        except asyncio.CancelledError:
+            seen["interrupted"] += 1
+            raise
+        finally:
+            running_now[0] -= 1
+
+    worker = holdfast.worker(lease=60, concurrency=5)
+    await slow.enqueue()
+    async with running(worker):
+        await until(lambda: running_now[0] == 1, "for the step")
+        looks = count()
+        worker.dispatch._is_late = lambda attempt: next(looks) == 0  # type: ignore[method-assign]
+        sql(holdfast.url, "UPDATE holdfast.task SET state = 'ready', worker_id = NULL, lease_expires_at = NULL")
+        worker.claimer.wake()
+        await until(lambda: seen["interrupted"], "for the interruption")
+        assert seen["most"] == 1

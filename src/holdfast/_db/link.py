@@ -50,12 +50,18 @@ class Answer(Generic[T]):
 
 
 class Link:
-    """One connection, opened when needed and again after it broke."""
+    """One connection, opened when needed and again after it broke.
+
+    `by_index`: what it asks about tasks is always looked up in an index.
+    """
 
     _asking: Asking
 
-    def __init__(self, url: str, queries: Queries, name: str, timeout: float = CALL_TIMEOUT) -> None:
+    def __init__(
+        self, url: str, queries: Queries, name: str, timeout: float = CALL_TIMEOUT, *, by_index: bool = False
+    ) -> None:
         self._pid = os.getpid()
+        self._by_index = by_index
         self._timeout = timeout
         self._url = url
         self._queries = queries
@@ -171,6 +177,10 @@ class Link:
         self._connection = connection
         self._asking = Asking(connection)
         self._pooled = await meet(connection)
+        if self._by_index and not self._pooled:
+            # A prepared statement keeps its plan. One that was made while there were few tasks would read the whole
+            # table when there are many, until that is analyzed. Behind a pooler nothing is prepared.
+            await connection.execute("SET enable_seqscan = off")
         isolation, read_only = await run(connection, self._queries.isolation())
         if read_only == "on":
             raise DatabaseUnreachable(READ_ONLY)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from holdfast._engine import eager
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
@@ -19,6 +19,7 @@ from holdfast._engine.settle import Settler
 from holdfast._engine.telling import tell_error
 from holdfast._engine.transactional import TransactionalSteps
 from holdfast._model.outcome import Cancelled, Outcome, Released
+from holdfast._model.step import Step
 from holdfast._model.tracing import Tracing
 
 log = logging.getLogger("holdfast.worker")
@@ -56,6 +57,8 @@ class Dispatch:
         self._out_of_contact = out_of_contact
         self._pid = os.getpid()
         self._starter: asyncio.Task[None] | None = None
+        self._waits: set[Step] = set()
+        """Steps that have waited for something before: they get a Task of their own at once."""
         self._context = copy_context()
         """That of the claimer, which is the worker's own: no attempt inherits what an earlier one has set."""
         self.stop_after = math.inf
@@ -68,6 +71,9 @@ class Dispatch:
         if attempts and self._is_late(attempts[0]):
             # All are of one claim, and nobody renews what we do not know of yet: others may execute them by now.
             for attempt in attempts:
+                former = roster.find(attempt.id)
+                if former is not None and former.handle is not None:
+                    self.lose(former)
                 self._give_back(attempt)
             return
         self._context = copy_context()
@@ -121,11 +127,13 @@ class Dispatch:
     def _begin_next(self) -> asyncio.Task[None] | None:
         """A Task that begins with the next attempt, if there is one and a slot for it."""
         first = None if self._flag.stopping else self._roster.begin()
-        if first is not None:
-            beginning = self._begin_with(first)
-            first.handle = asyncio.get_running_loop().create_task(beginning, context=self._context.copy())
-            return cast("asyncio.Task[None]", first.handle)
-        return None
+        return None if first is None else self._begin_in_task(first)
+
+    def _begin_in_task(self, first: Attempt) -> asyncio.Task[None]:
+        loop, context = asyncio.get_running_loop(), self._context.copy()
+        # Not by the loop's factory of tasks, which may begin it before we have its handle.
+        task = first.handle = asyncio.Task(self._begin_with(first), loop=loop, context=context)
+        return task
 
     async def _begin_with(self, first: Attempt) -> None:
         """Attends to attempts one after another. One that waits keeps this Task, and others begin the next."""
@@ -148,6 +156,7 @@ class Dispatch:
         while attempt is not None:
             attempt.stop_flag, attempt.handle = flag, this
             if (rest := eager.begin(self._attend(attempt))) is not None:
+                self._waits.add(attempt.definition)
                 return rest
             if this is None or this.cancelling():
                 return None  # it has cancelled itself, and nobody else is to suffer for it
@@ -155,6 +164,9 @@ class Dispatch:
                 await asyncio.sleep(0)
                 turn_ends = monotonic() + TURN_SECONDS
             attempt = None if flag.stopping else self._roster.begin()
+            while attempt is not None and attempt.definition in self._waits:
+                self._begin_in_task(attempt)
+                attempt = self._roster.begin()
         return None
 
     async def _attend(self, attempt: Attempt) -> None:

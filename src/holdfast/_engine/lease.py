@@ -110,7 +110,7 @@ class Beat:
 
     async def _beats(self) -> None:
         # A beat that hangs must be given up in time for another try within the lease.
-        link = Link(self._url, self._queries, "holdfast beat", timeout=max(1.0, self._interval))
+        link = Link(self._url, self._queries, "holdfast beat", timeout=max(1.0, self._interval), by_index=True)
         failures = 0
         while not self._end.is_set():
             self._check_loop()

@@ -80,10 +80,13 @@ class Worker:
         self.started = asyncio.Event()
         self.roster = Roster(settings.concurrency, settings.serves)
 
-        def link(name: str) -> Link:
-            return Link(url, self._queries, f"holdfast {name}")
+        def link(name: str, *, by_index: bool) -> Link:
+            return Link(url, self._queries, f"holdfast {name}", by_index=by_index)
 
-        self._links = {name: link(name) for name in ("claim", "settle", "reap", "maintain", "schedule")}
+        self._links = {
+            **{name: link(name, by_index=True) for name in ("claim", "settle", "reap")},
+            **{name: link(name, by_index=False) for name in ("maintain", "schedule")},
+        }
         if direct_url is not None:
             self._links["direct"] = Link(direct_url, self._queries, "holdfast check")
         known = Known.of(tasks, settings.only)

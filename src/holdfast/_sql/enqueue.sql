@@ -109,11 +109,13 @@ WHERE EXISTS (
 
 -- notify_along --
 -- With an enqueue that is one of few: wakes a worker that may be asleep, at the commit. One such enqueue at a time: until its commit is on disk
--- nobody else can notify. Nothing comes back if nobody was told: then somebody must be after the commit.
+-- nobody else on this server can notify; so never where commits wait for a standby, which may be away. Nothing comes back if nobody was told:
+-- then somebody must be after the commit.
 SELECT pg_catalog.pg_notify(holdfast.channel(), 'queue ' || :queue::text)
 WHERE EXISTS (
     SELECT FROM holdfast.worker w
     WHERE w.idle AND w.stopped_at IS NULL AND w.seen_at > holdfast.now() - interval '5 minutes' AND :queue::text = ANY (w.queues))
+  AND pg_catalog.current_setting('synchronous_standby_names') = ''
   AND pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(holdfast.channel() || ' along', 0))
 
 -- say --
