@@ -22,7 +22,7 @@ from typing import Any
 from holdfast import App, embedded
 from holdfast._db.connection import connect
 from holdfast._db.migrate import migrate
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 
 CALLERS = 16
 INSERT = """

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 from holdfast._model.request import OnConflict
 from holdfast._sql.plans import MANY, drive_sync, settle_with_children
 from holdfast._sql.records import NewTask

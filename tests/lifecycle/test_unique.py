@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import insights
 from holdfast._model.codec import encode
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 from holdfast._model.request import OnConflict
 from holdfast._sql.records import NewTask
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import insights
 from holdfast._model.filter import parse_filter
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 
 from .support import BOOM, NOW, Db
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from holdfast import Tasks
 from holdfast._engine.attempt import Attempt, Roster, now
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 from holdfast._sql.records import Claimed
 
 tasks = Tasks()

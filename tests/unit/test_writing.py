@@ -9,7 +9,7 @@ from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import Ending
 from holdfast._engine.known import Known
 from holdfast._engine.writing import write
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 from holdfast._model.outcome import NO_RESULT, Finished, Outcome
 from holdfast._model.progress import Told
 from holdfast._sql.queries import Queries

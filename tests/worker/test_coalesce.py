@@ -21,7 +21,7 @@ from holdfast._db.connection import run as connection_run
 from holdfast._db.pool import Pool
 from holdfast._db.wire import Wire
 from holdfast._model import request
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
 from holdfast.embedded import Server

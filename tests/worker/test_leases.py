@@ -15,7 +15,7 @@ from holdfast import ConfigError, Context, Ref, Tasks
 from holdfast._db.link import Link
 from holdfast._engine.reap import Reaper
 from holdfast._engine.settings import WorkerSettings
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 from holdfast._sql.query import Query, Statement
 from holdfast.testing import Harness
 

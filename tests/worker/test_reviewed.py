@@ -13,7 +13,7 @@ import pytest
 from holdfast import App, EnqueueRefused, Entry, Failure, KeyTaken, Snooze, named
 from holdfast._db.connection import DriverError, connect_sync
 from holdfast._engine.lease import Beat
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 from holdfast._sql.records import NewTask
 from holdfast.testing import Harness
 

@@ -23,7 +23,7 @@ from holdfast._engine.known import Known
 from holdfast._engine.marks import MARK_SECONDS, Marks
 from holdfast._engine.pulse import nothing
 from holdfast._engine.shares import Shares
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
 from holdfast._sql.records import Claimed

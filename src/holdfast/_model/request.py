@@ -11,7 +11,8 @@ import msgspec
 from holdfast._model.call import Call, Entry, call_of, step_of_class
 from holdfast._model.codec import encode
 from holdfast._model.duration import seconds
-from holdfast._model.names import check_priority, check_queue, uuid7, uuid7s
+from holdfast._model.ids import uuid7, uuid7s
+from holdfast._model.names import check_priority, check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.outcome import EARLIEST, LATEST
 from holdfast._model.text import safe_text

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast._model.filter import EVERYTHING, Filter
-from holdfast._model.names import made_at
+from holdfast._model.ids import made_at
 from holdfast._model.overview import Unfinished
 from holdfast._model.reference import TaskInfo
 from holdfast._sql.filters import filtered

@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast._model.context import Context, Offers
-from holdfast._model.names import uuid7
+from holdfast._model.ids import uuid7
 
 
 def context(*resources: object, attempt: int = 1, **fields: Any) -> Context:
