@@ -115,7 +115,9 @@ def only_lost_ones_overlap(history: History) -> Iterator[str]:
 
 
 def both_logs_agree(history: History) -> Iterator[str]:
-    """The log of attempts says what handlers say, but for attempts that were lost or released before they began.
+    """The log of attempts says what handlers say, but for attempts that ended before they began.
+
+    Those were lost, released, or cancelled while they waited for a slot.
 
     A transactional step whose transaction broke is executed again in the same attempt.
     """
@@ -132,7 +134,7 @@ def both_logs_agree(history: History) -> Iterator[str]:
             yield f"{_said(execution)} ran twice under one number"
         begun.add(key)
     for key, entry in logged.items():
-        if key not in begun and entry.outcome not in ("lost", "released"):
+        if key not in begun and entry.outcome not in ("lost", "released", "cancelled"):
             what = f"attempt {entry.attempt} of task {entry.task} ({entry.step})"
             yield f"{what} is logged as {entry.outcome}, and nobody ran it"
 

@@ -55,6 +55,7 @@ def sound() -> History:
             Attempt("p", "main", 1, 0, "done"),
             Attempt("c", "main", 1, 0, "done"),
             Attempt("c", "main", 2, 0, "released"),
+            Attempt("c", "main", 3, 0, "cancelled"),
             Attempt("k1", "main", 1, 0, "done"),
             Attempt("k2", "main", 1, 0, "done"),
             Attempt("o", "main", 1, 0, "done"),
