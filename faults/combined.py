@@ -94,6 +94,7 @@ _ALL: dict[str, Disturbance] = {
 async def two_at_once(lab: Lab) -> Figures:
     """Nothing is lost, done twice or left behind, whichever two meet."""
     lab.may_park = frozenset({"kill_worker"})
+    lab.kills_by_chance = True
     proxy = lab.go_through_proxy()
     pairs: set[tuple[str, ...]] = set()
     rounds = 0

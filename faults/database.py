@@ -83,6 +83,7 @@ async def long_outage(lab: Lab) -> Figures:
 @fault("F6b", "a worker killed, the server crashed, one worker starting and one stopping, all at once")
 async def combined(lab: Lab) -> Figures:
     """Two faults and more: nothing is stranded."""
+    lab.kills_by_chance = True
     rounds = 0
     async with lab.under_load():
         async for _ in lab.every(3, 6) if lab.seconds > 20 else lab.every(1, 2):

@@ -77,6 +77,8 @@ class History:
     """The steps that write one effect for each accepted attempt."""
     may_park: frozenset[str] = frozenset()
     """The kinds whose tasks may end parked."""
+    by_chance: bool = False
+    """Workers are killed at random: a task that was on four of them is parked, as is promised."""
     period: float = 1.0
     """Seconds between the instants of each schedule."""
     concurrency: int | None = None

@@ -87,6 +87,7 @@ class Lab:
         self.proxy: Proxy | None = None
         self.lease = LEASE
         self.may_park: frozenset[str] = frozenset()
+        self.kills_by_chance = False
         self.ignored: set[str] = set()
         """Tasks that the checker is not to look at."""
         self.environment: dict[str, str] = {}
@@ -175,6 +176,7 @@ class Lab:
             deaths={m.label: m.died for m in self.members if m.died is not None},
             transactional=crew.TRANSACTIONAL,
             may_park=self.may_park,
+            by_chance=self.kills_by_chance,
             concurrency=CONCURRENCY,
             patience=self.lease + 4 * REAP,
         )

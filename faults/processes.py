@@ -14,6 +14,7 @@ from holdfast._engine.lease import EXIT_WEDGED
 @fault("F1", "kill -9 of a random worker, again and again", seconds=60, short=3)
 async def kill_9(lab: Lab) -> Figures:
     """Each task of a killed worker runs elsewhere (L8)."""
+    lab.kills_by_chance = True
     kills = 0
     async with lab.under_load():
         async for _ in lab.every(1, 3):
@@ -131,6 +132,7 @@ async def wedged(lab: Lab) -> Figures:
 @fault("X7", "kill -9 of workers with process children", seconds=20, short=3)
 async def orphans(lab: Lab) -> Figures:
     """Children die with their parent: none goes on beside the rerun (X7)."""
+    lab.kills_by_chance = True
     async with lab.under_load(rate=lab.rate / 3) as load:
         async for _ in lab.every(1, 2):
             await load.many([dig.bind(1.5)] * 3)

@@ -83,6 +83,27 @@ def test_a_second_signal_stops_at_once_and_gives_back(cli: Cli, start: Start) ->
     assert [each["outcome"] for each in told["attempts"]] == ["released"]
 
 
+LAST_LINES = """
+import atexit, signal
+from pathlib import Path
+
+@atexit.register
+def last():
+    Path("last").write_text(" ".join(signal.getsignal(each).name for each in (signal.SIGTERM, signal.SIGINT)))
+"""
+
+
+def test_W4_a_signal_on_the_last_lines_does_not_kill(cli: Cli, start: Start, project: Path) -> None:
+    """It has been told to end, and ends with its own code. Python forgets handlers before it ends, but not this."""
+    (project / "shop.py").write_text(LAST_LINES + APP)
+    worker = start("worker", "shop.py", url=cli.url)
+    id = cli.enqueue("add", "x:=1", "y:=1")
+    eventually(lambda: cli.show(id)["task"]["state"] == "done", "it did not work")
+    worker.signal(signal.SIGTERM)
+    assert worker.ended() == 0, worker.stderr
+    assert Path("last").read_text() == "SIG_IGN SIG_IGN"
+
+
 def test_a_stuck_thread_does_not_keep_the_process(cli: Cli, start: Start) -> None:
     worker = start("worker", "shop.py", "--grace", "100ms", url=cli.url)
     cli.enqueue("stuck", "mark=began")

@@ -73,6 +73,17 @@ def test_a_sound_history_is_accepted() -> None:
     assert check(sound()) == []
 
 
+def test_who_was_on_four_killed_workers_may_be_parked_and_no_other() -> None:
+    history = sound()
+    history.tasks[0] = replace(history.tasks[0], state="parked")
+    history.attempts += [Attempt("a", "Pay", 4 + n, 1, "lost") for n in range(4)]
+    assert "I1" in {each.rule for each in check(history)}, "nobody was killed at random"
+    history.by_chance = True
+    assert "I1" not in {each.rule for each in check(history)}
+    history.attempts.pop()
+    assert "I1" in {each.rule for each in check(history)}
+
+
 def test_what_is_parked_on_purpose_or_unknown_is_accepted() -> None:
     history = sound()
     history.tasks += [Task("x", "t4"), Task("y", "t4/0"), Task("z", kind="poison", state="parked")]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.child import LAST_SECONDS, Child
 from holdfast.cli.member import AGAIN
 from holdfast.cli.output import FAILED, UNREACHABLE, USAGE
+from holdfast.cli.work import be_deaf_to
 
 if TYPE_CHECKING:
     from holdfast.cli.member import Order
@@ -39,7 +40,8 @@ class Supervisor:
     async def run(self) -> int:
         """Lives until all processes have ended and are not to be replaced; the worst of their exit codes."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        for number in numbers:
             loop.add_signal_handler(number, self._on_signal, number)
         keeping = [loop.create_task(self._keep(1))]
         begun = loop.create_task(self._begun.wait())
@@ -47,7 +49,10 @@ class Supervisor:
         if begun.done() and not self._ending.is_set():
             keeping += [loop.create_task(self._keep(n)) for n in range(2, self._order["processes"] + 1)]
         begun.cancel()
-        return max(await asyncio.gather(*keeping))
+        worst = max(await asyncio.gather(*keeping))
+        if self._ending.is_set():
+            be_deaf_to(numbers)
+        return worst
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._ending.is_set():

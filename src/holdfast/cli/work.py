@@ -5,7 +5,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
@@ -164,9 +164,15 @@ async def _serve(
     made = make()
     running = asyncio.create_task(made.run(until_idle=drain), name="holdfast worker")
     loop = asyncio.get_running_loop()
+    heard: set[signal.Signals] = set()
+
+    def on_signal(react: OnSignal, number: signal.Signals) -> None:
+        heard.add(number)
+        react(made, running, number)
+
     for each, react in on_signals.items():
         with suppress(NotImplementedError):  # Windows
-            loop.add_signal_handler(each, react, made, running, each)
+            loop.add_signal_handler(each, on_signal, react, each)
     if begun is not None:
         begun(made, running)
     try:
@@ -176,6 +182,17 @@ async def _serve(
             raise
     except ConfigError as error:
         raise Failure(str(error), FAILED, type(error).__name__) from None
+    finally:
+        if heard:
+            be_deaf_to(on_signals)
+
+
+def be_deaf_to(numbers: Iterable[signal.Signals]) -> None:
+    """This process has been told to end, and does: who says it once more is not to kill it on its last lines."""
+    loop = asyncio.get_running_loop()
+    for each in numbers:
+        loop.remove_signal_handler(each)
+        signal.signal(each, signal.SIG_IGN)
 
 
 def stop_worker(made: "Worker", running: "asyncio.Task[None]") -> bool:
