@@ -144,3 +144,16 @@ async def test_W3_what_comes_while_a_connection_is_pinged_is_heard_once(
         await until(lambda: len(heard) > told, "for all")
     assert heard == ["queue *", *(f"said {n}" for n in range(told))]
     assert signs - len(heard) >= 50
+
+
+@pytest.mark.parametrize("before", [0, PREPARE_AFTER + 1], ids=["plain", "prepared"])
+async def test_M2_rows_that_could_not_be_committed_are_an_error(holdfast: Harness, before: int) -> None:
+    """The server sends the rows first, and commits then: a claim that is not committed is none."""
+    sql(holdfast.url, "CREATE TABLE late (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    insert = "INSERT INTO late VALUES (:n::integer) RETURNING n"
+    async with link_to(holdfast.url) as link:
+        for n in range(before + 1):
+            assert await link.run(asking(insert, n=n)) == [(n,)]
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            await link.run(asking(insert, n=0))
+        assert await link.run(asking("SELECT count(*) FROM late")) == [(before + 1,)]

@@ -65,8 +65,9 @@ class Asking:
         results: list[PGresult] = await self._connection.wait(execute(self._pgconn))
         if not results:
             raise OperationalError("no answer")
-        if results[0].status not in _ANSWERED:
-            raise error_from_result(results[0], self._encoding)
+        for result in results:  # rows are followed by an error if they could not be committed
+            if result.status not in _ANSWERED:
+                raise error_from_result(result, self._encoding)
         return results[0]
 
     def _bytes(self, value: object) -> bytes | None:
