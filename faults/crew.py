@@ -37,6 +37,16 @@ if MEMORY in os.environ:
 if WEDGED in os.environ:
     setattr(engine, "Beat", partial(Beat, wedged_after=float(os.environ[WEDGED])))  # noqa: B010
 
+
+def _tell_tasks(*_: object) -> None:
+    """Where each task of the event loop stands, for those who wonder why a worker does not end."""
+    for task in asyncio.all_tasks():
+        task.print_stack()
+
+
+if FOLDER in os.environ:  # in a worker
+    signal.signal(signal.SIGUSR2, _tell_tasks)
+
 app = App()
 trip = app.kind("trip", result=int, retry=Retry(3, delay="100ms", jitter=0))
 bill = app.kind("bill", result=int)

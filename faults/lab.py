@@ -62,6 +62,13 @@ class Member:
         """How much it has written to its log."""
         return self.log.read_bytes().count(b"\n")
 
+    async def last_words(self) -> str:
+        """The end of its log; if it lives, with where its tasks stand."""
+        if self.is_alive:
+            self.signal(signal.SIGUSR2)
+            await asyncio.sleep(1)
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-60:])
+
 
 @dataclass
 class Lab:
@@ -166,7 +173,8 @@ class Lab:
             member.signal(signal.SIGTERM)
         await self.wait(lambda: not any(member.is_alive for member in alive), patience=60, strict=False)
         for member in alive:
-            self.require(member.process.poll() == 0, "W4", f"{member.label} ended with {member.process.poll()}")
+            if (code := member.process.poll()) != 0:
+                self.require(False, "W4", f"{member.label} ended with {code}:\n{await member.last_words()}")
 
     def check(self) -> History:
         self.history = history.read(

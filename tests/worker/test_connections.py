@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
+from psycopg.pq import TransactionStatus
 
 from holdfast import App, ConfigError, Context, DatabaseUnreachable, SchemaError, TaskNotFound, embedded, insights
 from holdfast._db import listen
-from holdfast._db.connection import conninfo, with_database
+from holdfast._db.connection import connect, conninfo, with_database
 from holdfast._db.listen import Listener
 from holdfast._db.migrate import migrate
 from holdfast._db.pool import SIZE
@@ -381,3 +382,15 @@ async def test_W6_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(DatabaseUnreachable, match="Is the server running") as caught:
         await worker_of(App("postgresql://ann:secret@127.0.0.1:1/x")).run()
     assert "secret" not in str(caught.value)
+
+
+async def test_M20_a_cancellation_is_not_lost_with_the_connection(own_url: str) -> None:
+    """The driver, cancelled in a statement, waits for its end; if the connection breaks then, it tells only that."""
+    connection = await connect(own_url)
+    asking = asyncio.ensure_future(connection.execute("SELECT pg_sleep(600)"))
+    await until(lambda: connection.info.transaction_status is TransactionStatus.ACTIVE, "for the statement")
+    sql(own_url, "SELECT pg_terminate_backend($1, 10000)", connection.info.backend_pid)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert connection.broken

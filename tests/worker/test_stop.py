@@ -173,6 +173,35 @@ async def test_W4_ctx_stopping_tells_a_step_and_a_thread_is_given_up_after_the_g
     assert attempts(holdfast.url, ref.id) == [(1, "main", "released")]
 
 
+@pytest.mark.parametrize("returns", [True, False])
+async def test_I5_an_interrupted_thread_is_given_back_when_it_has_ended(holdfast: Harness, returns: bool) -> None:
+    """Given back before, its task would be executed twice at once. What it returns when it is told may be no result."""
+    told, end = threading.Event(), threading.Event()
+
+    @holdfast.app.task
+    def careful(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            while not end.wait(0.01):
+                if ctx.cancelled:
+                    told.set()
+            if not returns:
+                raise RuntimeError("broken off")
+        return ctx.attempt
+
+    ref = await careful.enqueue()
+    worker = holdfast.worker()
+    async with running(worker):
+        await until(lambda: worker.roster.busy == 1, "for the step")
+        worker.dispatch.lose_contact()
+        await until(told.is_set, "for the thread to be told")
+        await worker.settler.settled()
+        assert row(holdfast.url, ref.id)["attempt"] == 1
+        assert row(holdfast.url, ref.id)["state"] == "running"
+        end.set()
+        assert await ref.result() == 2
+    assert attempts(holdfast.url, ref.id) == [(1, "main", "released"), (2, "main", "done")]
+
+
 async def test_W4_an_error_of_being_interrupted_is_not_charged(holdfast: Harness) -> None:
     @holdfast.app.task
     async def clumsy() -> None:

@@ -17,6 +17,7 @@ from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg.waiting import Wait
 
 from holdfast._db.config import redact
+from holdfast._db.obeying import ObeyingConnection
 from holdfast._db.trouble import is_unusable, unreachable
 from holdfast._sql.query import Query
 from holdfast.errors import (
@@ -121,7 +122,7 @@ def where(url: str) -> tuple[str, str]:
 async def connect(url: str, name: str = "holdfast") -> AsyncConnection[Any]:
     """A new connection in autocommit mode; nothing is prepared on it, for there may be a pooler in between."""
     try:
-        connection = await AsyncConnection.connect(
+        connection = await ObeyingConnection.connect(
             conninfo(url, name),
             autocommit=True,
             cursor_factory=AsyncRawCursor,

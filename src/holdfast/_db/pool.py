@@ -17,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast._db.coalesce import Alone, Coalescer
 from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, only_reads, run
 from holdfast._db.durability import learn, to_say
-from holdfast._db.ending_pool import EndingPool
+from holdfast._db.obeying import ObeyingPool
 from holdfast._db.pooler import meet
 from holdfast._db.trouble import READ_ONLY, explained, explaining, tell_no_hint
 from holdfast._sql.plans import Plan, drive
@@ -182,7 +182,7 @@ class Pool:
             if self._pool is None and not self._closed:
                 # The pool would try in the background and tell nobody why: the first connection is made here.
                 await (await connect(self._url)).close()
-                pool = EndingPool(
+                pool = ObeyingPool(
                     conninfo(self._url, "holdfast"),
                     min_size=1,
                     max_size=SIZE + 1,  # one is kept for enqueues

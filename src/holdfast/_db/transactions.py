@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast._db.connection import conninfo, only_reads, run, run_sync
-from holdfast._db.ending_pool import EndingPool
+from holdfast._db.obeying import ObeyingPool
 from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.trouble import READ_ONLY
 from holdfast._sql.query import Query
@@ -59,7 +59,7 @@ class Transactions:
     async def for_loop(self) -> "StepTransaction":
         """A transaction for an `async def` step."""
         if self._pool is None:
-            self._pool = EndingPool(
+            self._pool = ObeyingPool(
                 self._conninfo,
                 min_size=0,
                 max_size=self._slots,

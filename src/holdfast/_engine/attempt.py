@@ -60,6 +60,7 @@ class Attempt:
         "headers",
         "held_since",
         "id",
+        "in_thread",
         "interruption",
         "key",
         "kind",
@@ -104,6 +105,7 @@ class Attempt:
         self.definition = definition
         self.held_since = held_since
         self.handle: Any = None
+        self.in_thread = False
         self.lingering = False
         self.refusals = 0
         self.interruption: Interruption | None = None

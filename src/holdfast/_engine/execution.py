@@ -102,9 +102,13 @@ class Execution:
 
     async def _in_thread(self, attempt: Attempt, step: Step, value: Any, context: Context) -> Any:
         future = self._threads.run(partial(step.call, value, context))
+        attempt.in_thread = True
         try:
             async with _limit(step):
-                return await outcome_of(future)
+                returned = await outcome_of(future)
+            if attempt.interruption in _OURS:
+                raise asyncio.CancelledError  # it was asked to end, and may have returned for that
+            return returned
         except BaseException:
             if not future.done():
                 # A thread cannot be stopped: it is told by ctx.cancelled, and keeps its slot until it ends.
@@ -112,6 +116,8 @@ class Execution:
                 attempt.lingering = True
                 future.add_done_callback(partial(self._thread_ended, attempt))
             raise
+        finally:
+            attempt.in_thread = False
 
     def _thread_ended(self, attempt: Attempt, future: "asyncio.Future[Any]") -> None:
         if not future.cancelled():
@@ -163,6 +169,8 @@ class Execution:
         if attempt.interruption is not None and why is not Interruption.LOST:
             return  # told already: its cleanup is not to be cancelled as well
         attempt.interruption = why
+        if why in _OURS and attempt.in_thread:
+            return  # a thread is told by ctx.cancelled. Given back before it ends, the step would run twice at once
         # Cancelled before its first line, a coroutine would end unseen: it looks for itself when it begins.
         if attempt.handle is not None and getcoroutinestate(attempt.handle.get_coro()) != CORO_CREATED:
             attempt.handle.cancel()
