@@ -1,12 +1,14 @@
 """Measures Holdfast, its peers and the server alone, side by side.
 
-    python -m benchmarks                          everything; peers are installed into benchmarks/.peers first
+    python -m benchmarks                          everything, in an hour and a half; peers are installed into
+                                                  benchmarks/.peers first
     python -m benchmarks --quick                  Holdfast and the server alone, in about two minutes
     python -m benchmarks --only drain,bulk --systems holdfast,graphile-worker --tasks 50000
     python -m benchmarks --publish                the page and the chart of docs/, from the last full run
 
 Starts an embedded server with fsync and synchronous_commit on, unless a URL is given: that server must allow to
-create databases. Prints the machine, versions, settings and a table; writes results.json, report.md and chart.svg.
+create databases. Prints the machine, versions, settings and a table; writes results.json, report.md and chart.svg, anew
+after each workload.
 """
 
 import argparse
@@ -56,8 +58,15 @@ def main(arguments: list[str] | None = None) -> None:
     systems = [s for s in systems if s.name not in absent]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or its server and workers would outlive it
     with place(given.url) as server:
-        results = run(server, workloads, systems, sizes, absent=absent, versions=peers.versions())
-    write(results, given.output)
+        results = run(
+            server,
+            workloads,
+            systems,
+            sizes,
+            absent=absent,
+            versions=peers.versions(),
+            keep=lambda found: write(found, given.output),
+        )
     print(json.dumps(results.to_json(), indent=1) if given.json else terminal(results))
     if not given.json:
         print(f"\n{given.output}/results.json, report.md and chart.svg")

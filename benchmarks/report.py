@@ -40,7 +40,8 @@ def page(results: Results, chart: str) -> str:
         *_busy(machine),
         f"This run: {sizes['rounds']} round(s) of {len({r.workload for r in results.figures})} of {len(WORKLOADS)}"
         f" workloads, with {len(facts['settings'])} of {len(SYSTEMS)} systems. Each figure is the median of the rounds"
-        " with its range; in each round all systems take turns, each on a fresh database.",
+        f" with its range; in each round all systems take turns, each on a fresh database. It took"
+        f" {facts['took_seconds'] / 60:.0f} minutes.",
         "",
         f"![Drained tasks a second, single enqueues and latency of all systems]({chart})",
         "",
@@ -65,12 +66,13 @@ def page(results: Results, chart: str) -> str:
         "- *latency*: from the return of the enqueue, which is after its commit, to the first line of the task."
         " Less than nothing means that the task began before its producer had read the answer.",
         "- *mixed*: half of the rate at which enqueue and drain, one after the other, would keep up.",
-        "- *hindered drains*: in turns with a clean drain of the same system; the part is of that one.",
+        "- *hindered drains*: in turns with a clean drain of the same system; the part is of that one. With an old"
+        f" snapshot held open {sizes['snapshot']:,} tasks are drained, by slow systems as many as otherwise.",
         "- *raw SQL*: what the server does without a queue around it: pgbench's single inserts and a COPY from Python"
         " into Holdfast's own table, batches of 500 claimed and deleted by pgbench in a bare one.",
         "",
         *READING,
-        "Run it yourself: `make bench` (about an hour; peers are installed into `benchmarks/.peers`),"
+        "Run it yourself: `make bench` (an hour and a half; peers are installed into `benchmarks/.peers`),"
         " `make bench ARGS=--quick` (two minutes, Holdfast and the server alone), `make bench ARGS=--help`.",
         "",
     ]

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -23,8 +23,12 @@ def run(
     *,
     absent: dict[str, str],
     versions: dict[str, str],
+    keep: Callable[[Results], None],
 ) -> Results:
-    """Measures everything. A system that fails at a workload is left out of it, and the reason is kept."""
+    """Measures everything. A system that fails at a workload is left out of it, and the reason is kept.
+
+    `keep` is given what was found so far after each workload: a run may be broken off.
+    """
     began = time.monotonic()
     facts: dict[str, Any] = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -44,8 +48,9 @@ def run(
             for system in suited[turn:] + suited[:turn]:
                 if not results.failed(workload.name, system.name):
                     _measure(bench, workload, system, results)
+        facts["took_seconds"] = round(time.monotonic() - began)
         _tell(workload, suited, results)
-    facts["took_seconds"] = round(time.monotonic() - began)
+        keep(results)
     return results
 
 
@@ -63,6 +68,7 @@ def _measure(bench: Bench, workload: Workload, system: System, results: Results)
 
 def _tell(workload: Workload, systems: list[System], results: Results) -> None:
     """What was found so far goes to standard error: a run may take long."""
+    print(f"after {results.facts['took_seconds'] / 60:.1f} minutes:", file=sys.stderr)
     for system in systems:
         found: list[Result] = [r for r in results.of(workload.name) if r.system == system.name]
         said = ", ".join(f"{r.title} {r.shown} {r.unit}" for r in found) or results.failed(workload.name, system.name)

@@ -38,13 +38,14 @@ CHOSEN = {"enqueue-16", "bulk", "drain", "steps", "mixed", "unroutable", "idle"}
 OURS = [system for system in SYSTEMS if system.package is None]
 TASKS = Figure("drained", "tasks/s")
 FACTS: dict[str, Any] = {
+    "took_seconds": 300,
     "when": "2026-01-01T00:00:00+00:00",
     "machine": {"system": "Linux", "processor": "a <fast> one", "cores": 2, "memory_gb": 8.0, "load_before": 0.1},
     "python": "3.13.0",
     "packages": {"holdfast": "1.0", "uvloop": None},
     "postgres": {"server_version": "18.0", "fsync": "on", "synchronous_commit": "on", "shared_buffers": "256MB"},
     "peers": {"graphile-worker": "0.18.0"},
-    "sizes": {"rounds": 3, "tasks": 1000},
+    "sizes": {"rounds": 3, "tasks": 1000, "snapshot": 3000},
     "settings": {"holdfast": "defaults", "graphile-worker": "localQueue 1,000"},
     "keeps": {"holdfast": "everything", "graphile-worker": "nothing"},
 }
@@ -70,7 +71,12 @@ def results() -> Results:
 def test_workloads_run_and_give_what_they_say(server: Place) -> None:
     workloads = [workload for workload in WORKLOADS if workload.name in CHOSEN]
     assert len(workloads) == len(CHOSEN)
-    results = run(server, workloads, OURS, TINY, absent={}, versions={})
+    kept: list[int] = []
+    results = run(
+        server, workloads, OURS, TINY, absent={}, versions={}, keep=lambda so_far: kept.append(len(so_far.figures))
+    )
+    assert kept == sorted(set(kept))
+    assert (len(kept), kept[-1]) == (len(workloads), len(results.figures))
     assert results.failures == {}
     for workload in workloads:
         for system in OURS:
@@ -87,7 +93,7 @@ def test_workloads_run_and_give_what_they_say(server: Place) -> None:
 def test_a_system_that_fails_is_listed_with_the_reason_and_the_others_are_measured(server: Place) -> None:
     broken = System("broken", "nothing_like_that.py", "none", "nothing")
     (bulk,) = [workload for workload in WORKLOADS if workload.name == "bulk"]
-    results = run(server, [bulk], [broken, OURS[0]], TINY, absent={}, versions={})
+    results = run(server, [bulk], [broken, OURS[0]], TINY, absent={}, versions={}, keep=lambda _: None)
     assert "nothing_like_that" in results.failures["bulk"]["broken"]
     assert [r.system for r in results.figures] == ["holdfast"]
 
