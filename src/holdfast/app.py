@@ -29,7 +29,7 @@ from holdfast._model.function import Function
 from holdfast._model.kind import Kind
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Failure, Ref, TaskInfo
-from holdfast._model.request import Request, durability, request_of, requests_of
+from holdfast._model.request import Request, durability, request_of, requests_of, shared_durability
 from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries, queries
@@ -199,7 +199,7 @@ class App(Operations, Tasks):
             return await self._enqueue_many(carrying, conn)
 
     async def _enqueue_many(self, requests: Sequence[Request], conn: object) -> list[Ref[Any]]:
-        durable = durability(requests, self.durable, conn)
+        durable = shared_durability(requests, self.durable, conn)
         plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:
             answers, _ = await self._pool.together(
@@ -212,7 +212,7 @@ class App(Operations, Tasks):
         return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     async def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
-        durable = durability([request], self.durable, conn)
+        durable = durability(request.durable, self.durable, conn)
         if conn is not None:
             run: Callable[[Query[Any]], Any] = partial(run_on, conn)
             task = (await plans.drive(plans.new_tasks(self._queries, [request]), run))[0]

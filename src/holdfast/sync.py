@@ -29,7 +29,7 @@ from holdfast._model.kind import Kind
 from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Failure, HowEnqueued, Ref, TaskInfo
-from holdfast._model.request import Request, durability, request_of, requests_of
+from holdfast._model.request import Request, durability, request_of, requests_of, shared_durability
 from holdfast._model.tracing import Tracing
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
@@ -123,7 +123,7 @@ class SyncApp:
             return self._enqueue_many(carrying, conn)
 
     def _enqueue_many(self, requests: Sequence[Request], conn: object) -> list[SyncRef[Any]]:
-        durable = durability(requests, self._durable(), conn)
+        durable = shared_durability(requests, self._durable(), conn)
         plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:
             answers, _ = self._connections.together(
@@ -136,7 +136,7 @@ class SyncApp:
         return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
-        durable = durability([request], self._durable(), conn)
+        durable = durability(request.durable, self._durable(), conn)
         run: Callable[[Query[Any]], Any] = self._run if conn is None else partial(run_on_sync, conn)
         task = plans.drive_sync(plans.new_tasks(self._queries, [request]), run)[0]
         plan = plans.enqueue(self._queries, task)

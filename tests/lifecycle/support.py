@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -275,7 +274,8 @@ def outcomes(tasks: Sequence[Claimed], *, old: bool = False, **values: Any) -> b
 def with_text(query: Query[T], old: str, new: str) -> Query[T]:
     """A query with its text changed, to show what a simpler form would do."""
     assert old in query.statement.text
-    return replace(query, statement=replace(query.statement, text=query.statement.text.replace(old, new)))
+    changed = query.statement.with_text(query.statement.text.replace(old, new))
+    return Query(changed, query.parameters, query.read)
 
 
 def all_statements() -> list[str]:

@@ -176,6 +176,19 @@ async def test_M17_an_id_that_exists_is_refused_alone(
     assert values(holdfast) == [0, 1, 3]
 
 
+@pytest.mark.parametrize("options", [{}, {"delay": 60}], ids=["bare", "with options"])
+async def test_M17_an_id_that_exists_is_refused_to_a_lone_caller(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    taken = await store.enqueue(value=0)
+    with monkeypatch.context() as repeating:
+        repeating.setattr(request, "uuid7", lambda: taken.id)
+        with pytest.raises(EnqueueRefused, match=f"already a task with the id {taken.id}"):
+            await holdfast.app.enqueue(store.bind(value=1), **options)
+    await store.enqueue(value=2)
+    assert values(holdfast) == [0, 2]
+
+
 async def test_M17_a_key_that_is_held_keeps_nobody_else_waiting(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -605,3 +618,27 @@ async def test_M17_a_connection_that_is_stuck_is_given_up(holdfast: Harness, mon
         await waiting(holdfast, 5)
     await asyncio.gather(*callers)
     assert values(holdfast) == list(range(5))
+
+
+async def test_M17_a_connection_that_gets_stuck_after_long_use_is_given_up(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one timer for many batches: it must be set anew for those that came after it."""
+    await store.enqueue(value=0)
+    coalescer, stuck = holdfast.app._pool._coalescer, asyncio.Event()
+    await coalescer._idle.wait()
+    monkeypatch.setattr(coalesce, "CALL_TIMEOUT", 0.2)
+
+    async def enqueue_without_a_pause() -> None:
+        while not stuck.is_set():
+            await store.enqueue(value=0)
+
+    caller = asyncio.create_task(enqueue_without_a_pause())
+    await until(lambda: coalescer._limit is not None, "for the timer")
+    limit = coalescer._limit
+    await until(lambda: coalescer._limit is not limit, "for the timer to be set anew")
+    with closed_table(holdfast):
+        # The one waits in the server, given up; the other asks again.
+        await waiting(holdfast, 2)
+        stuck.set()
+    await caller

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import OperationalError
+from psycopg.errors import UniqueViolation
 from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool
 
@@ -59,6 +60,9 @@ class Coalescer:
         self._opening = asyncio.Lock()
         self._waiting: list[_Wanted] = []
         self._flushed_at = -math.inf
+        self._first: dict[bool, list[Query[Any]]] = {}
+        self._due = math.inf
+        self._limit: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -97,6 +101,7 @@ class Coalescer:
             pool = self._of = await self._pool()
             wire = self._wire = Wire(await pool.getconn(CALL_TIMEOUT))
             try:
+                self._first = {durable: to_say(wire.connection, self._queries, durable) for durable in (True, False)}
                 async with asyncio.timeout(CALL_TIMEOUT):
                     await wire.prepare(self._queries.for_enqueue)
                 if self._closed:
@@ -125,7 +130,7 @@ class Coalescer:
     def _flush(self) -> None:
         batch = self._next_batch()
         if not batch:
-            self._idle.set()
+            self._rest()
             return
         if self._wire is None:
             self._answer(batch, [], OperationalError("the connection was closed"))
@@ -134,32 +139,57 @@ class Coalescer:
         rested, self._flushed_at = moment - self._flushed_at > QUIET, moment
         self._send(self._wire, batch, along=rested)
 
+    def _rest(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+        self._idle.set()
+
+    def _watch(self) -> None:
+        """Gives up a connection that does not answer. One timer for many batches, set anew only when it has run out."""
+        loop = asyncio.get_running_loop()
+        moment = loop.time()
+        if moment < self._due:
+            self._limit = loop.call_at(min(self._due, moment + CALL_TIMEOUT), self._watch)
+            return
+        self._limit = None
+        if self._wire is not None:
+            self._wire.close(TimeoutError("no answer"))
+
     def _send(self, wire: Wire, batch: list[_Wanted], *, along: bool) -> None:
         """Writes a batch, and wakes workers: after its commit, or along with it if somebody may be asleep already."""
-        by_queue: dict[str, list[NewTask]] = {}
-        for wanted in batch:
-            by_queue.setdefault(wanted.task.queue, []).append(wanted.task)
-        writes = [self._write(queue, group) for queue, group in sorted(by_queue.items())]
-        along = along and len(by_queue) == 1
-        wakes = [self._queries.notify_along(queue) for queue in by_queue] if along else []
-        # A transaction of its own: it must see what was committed meanwhile.
-        hints = [self._queries.notify_if_idle(queue) for queue in by_queue]
-        first = to_say(wire.connection, self._queries, batch[0].durable)
-        limit = asyncio.get_running_loop().call_later(CALL_TIMEOUT, wire.close, TimeoutError("no answer"))
+        queues = {wanted.task.queue for wanted in batch}
+        along = along and len(queues) == 1
+        wakes = [self._queries.notify_along(queue) for queue in queues] if along else []
+        first = self._first[batch[0].durable]
+
+        def wake() -> None:
+            # A transaction of its own: it must see what was committed meanwhile.
+            wire.send([self._queries.notify_if_idle(queue) for queue in queues], _told_of_hint)
 
         def told(results: list[PGresult], error: BaseException | None) -> None:
-            limit.cancel()
             if along and error is not None and not is_unknown(error):
                 # Nothing was written. Perhaps nobody can be notified just now: that must not stop an enqueue.
                 self._send(wire, batch, along=False)
                 return
             if along and error is None and not results.pop().ntuples:
-                wire.send(hints, _told_of_hint)
+                wake()
             self._answer(batch, results[len(first) :], error)
 
-        wire.send([*first, *writes, *wakes], told)
+        self._due = asyncio.get_running_loop().time() + CALL_TIMEOUT
+        if self._limit is None:
+            self._watch()
+        wire.send([*first, *self._writes([wanted.task for wanted in batch]), *wakes], told)
         if not along:
-            wire.send(hints, _told_of_hint)
+            wake()
+
+    def _writes(self, tasks: list[NewTask]) -> list[Query[Any]]:
+        if len(tasks) == 1 and tasks[0].bare:
+            return [self._queries.enqueue_bare(tasks[0])]
+        by_queue: dict[str, list[NewTask]] = {}
+        for task in tasks:
+            by_queue.setdefault(task.queue, []).append(task)
+        return [self._write(queue, group) for queue, group in sorted(by_queue.items())]
 
     def _write(self, queue: str, tasks: list[NewTask]) -> Query[Any]:
         if len(tasks) == 1:
@@ -187,6 +217,7 @@ class Coalescer:
         return batch
 
     def _answer(self, batch: list[_Wanted], results: list[PGresult], error: BaseException | None) -> None:
+        self._due = math.inf
         if error is None:
             new = _new_ids(results, len(batch))
             for wanted in batch:
@@ -195,7 +226,7 @@ class Coalescer:
         else:
             if self._wire is not None and is_unusable(error):
                 self._wire.close()
-            refused = len(batch) > 1 and not is_unknown(error)
+            refused = isinstance(error, UniqueViolation) or (len(batch) > 1 and not is_unknown(error))
             for wanted in batch:
                 if not wanted.answer.done():
                     wanted.answer.set_exception(Alone() if refused else error)
@@ -205,7 +236,7 @@ class Coalescer:
 
 def _new_ids(results: list[PGresult], count: int) -> set[UUID] | None:
     """The ids that were new; None if all were."""
-    if sum(result.ntuples for result in results) == count:
+    if sum([result.command_tuples or 0 for result in results]) == count:
         return None
     found = [result.get_value(row, 0) for result in results for row in range(result.ntuples)]
     return {UUID(bytes=value) for value in found if value is not None}

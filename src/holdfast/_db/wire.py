@@ -26,7 +26,10 @@ from holdfast._sql.query import Query, Statement
 Told: TypeAlias = Callable[[list[PGresult], BaseException | None], None]
 """Is given what the statements of a transaction answered, or why it failed."""
 
+# By names of our own: to look up a member of an enum takes longer than to compare it.
 _BROUGHT = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+_ENDED = ExecStatus.PIPELINE_SYNC
+_FAILED = ExecStatus.FATAL_ERROR
 
 
 class Wire:
@@ -43,6 +46,7 @@ class Wire:
         self._results: list[PGresult] = []
         self._error: BaseException | None = None
         self._socket = self._pgconn.socket  # libpq forgets it when the connection breaks
+        self._writing = False
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
         asyncio.get_running_loop().add_reader(self._socket, self._read)
@@ -107,37 +111,38 @@ class Wire:
             self._write()
 
     def _write(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            left = self._pgconn.flush()
+            left = bool(self._pgconn.flush())
         except psycopg.Error as error:
             self._break(error)
             return
-        if left:
-            loop.add_writer(self._socket, self._write)
-        else:
-            loop.remove_writer(self._socket)
+        if left != self._writing:
+            self._writing = left
+            loop = asyncio.get_running_loop()
+            loop.add_writer(self._socket, self._write) if left else loop.remove_writer(self._socket)
 
     def _read(self) -> None:
+        pgconn = self._pgconn
         try:
-            self._pgconn.consume_input()
-            while self._sent and not self._pgconn.is_busy():
-                result = self._pgconn.get_result()
+            pgconn.consume_input()
+            while self._sent and not pgconn.is_busy():
+                result = pgconn.get_result()
                 if result is not None:
                     self._take(result)
         except psycopg.Error as error:
             self._break(error)
 
     def _take(self, result: PGresult) -> None:
-        if result.status == ExecStatus.PIPELINE_SYNC:
+        status = result.status
+        if status == _ENDED:
             results, self._results = self._results, []
             error, self._error = self._error, None
             self._sent.popleft()(results, error)
             if self._later and not self._sent:
                 self._transact(*self._later.popleft())
-        elif result.status in _BROUGHT:
+        elif status in _BROUGHT:
             self._results.append(result)
-        elif result.status == ExecStatus.FATAL_ERROR and self._error is None:
+        elif status == _FAILED and self._error is None:
             self._error = error_from_result(result, self._encoding)
 
     def _break(self, error: BaseException) -> None:
@@ -156,5 +161,7 @@ class Wire:
         loop.remove_writer(self._socket)
 
     def _bytes(self, value: object) -> bytes | None:
+        if type(value) is str:
+            return value.encode(self._encoding)
         text = texts(map(as_text, value)) if isinstance(value, list) else as_text(value)
         return None if text is None else text.encode(self._encoding)

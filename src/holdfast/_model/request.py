@@ -151,18 +151,22 @@ def _like(other: Request, what: object, options: EnqueueOptions, id: UUID) -> Re
     )
 
 
-def durability(requests: Sequence[Request], otherwise: bool, conn: object = None) -> bool:
-    """Whether an enqueue waits until it is on disk: as asked for, else as its App says."""
+def shared_durability(requests: Sequence[Request], otherwise: bool, conn: object = None) -> bool:
+    """The same as `durability`, of many that share a commit."""
     asked = {request.durable for request in requests}
     if len(asked) > 1:
         raise EnqueueRefused("the tasks of one enqueue_many share a commit: give durable= to it, not to an Entry")
-    chosen = next(iter(asked), None)
-    if chosen is not None and conn is not None:
+    return durability(next(iter(asked), None), otherwise, conn)
+
+
+def durability(asked: bool | None, otherwise: bool, conn: object = None) -> bool:
+    """Whether an enqueue waits until it is on disk: as asked for, else as its App says."""
+    if asked is not None and conn is not None:
         raise EnqueueRefused(
             "give durable= or conn=, not both: with conn= the commit is yours. For one that does not wait for the "
             "disk, say SET LOCAL synchronous_commit = off in your transaction"
         )
-    return otherwise if chosen is None else chosen
+    return otherwise if asked is None else asked
 
 
 def _check_names(options: Mapping[str, Any]) -> None:

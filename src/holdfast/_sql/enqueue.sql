@@ -9,6 +9,11 @@ VALUES (:id::uuid, :queue::text, :kind::text, :step::text, :args::jsonb, :priori
 ON CONFLICT DO NOTHING
 RETURNING id
 
+-- enqueue_bare --
+-- One new task as most are: due at once, without key, deadline and headers. An id that exists already is an error.
+INSERT INTO holdfast.task (id, queue, kind, step, args, priority)
+VALUES (:id::uuid, :queue::text, :kind::text, :step::text, :args::jsonb, :priority::smallint)
+
 -- enqueue_alike --
 -- New tasks without keys that differ in nothing but id and args. All or none: an id that exists already is an error.
 INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, headers)

@@ -12,6 +12,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 T_co = TypeVar("T_co", covariant=True)
 Row = tuple[Any, ...]
 
@@ -62,8 +64,7 @@ class Statement:
         return self.with_text(_IDS.sub(picked, self.text))
 
 
-@dataclass(frozen=True, slots=True)
-class Query(Generic[T_co]):
+class Query(msgspec.Struct, Generic[T_co], frozen=True):
     """A statement with its parameters and the way to read its rows; for a COPY, with what it is to copy."""
 
     statement: Statement

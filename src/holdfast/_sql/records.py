@@ -141,6 +141,11 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
         return self.key is not None or self.unique
 
     @property
+    def bare(self) -> bool:
+        """Whether it is due at once, and has neither deadline nor headers: as most are."""
+        return not self.delay and self.at is None and self.deadline is None and self.headers is None
+
+    @property
     def others(self) -> tuple[object, ...]:
         """All that an enqueue without a key writes, but id and args: tasks in which it is equal are alike."""
         return self.queue, self.kind, self.step, self.priority, self.delay, self.at, self.deadline, self.headers

@@ -16,8 +16,8 @@ class EnqueueQueries(Base):
     @property
     def for_enqueue(self) -> list[Statement]:
         """The statements of a connection that does nothing else."""
-        names = ("enqueue", "enqueue_alike", "enqueue_many", "notify_if_idle", "notify_along", "set_durable")
-        return [self._statements[name] for name in names]
+        writes = ("enqueue", "enqueue_bare", "enqueue_alike", "enqueue_many")
+        return [self._statements[name] for name in (*writes, "notify_if_idle", "notify_along", "set_durable")]
 
     def enqueue(self, task: NewTask) -> Query[bool]:
         return self._query(
@@ -34,6 +34,18 @@ class EnqueueQueries(Base):
             expires_at=task.expires_at,
             expires_in=task.expires_in,
             headers=text(task.headers),
+        )
+
+    def enqueue_bare(self, task: NewTask) -> Query[None]:
+        return self._query(
+            "enqueue_bare",
+            nothing,
+            id=task.id.hex,
+            queue=task.queue,
+            kind=task.kind,
+            step=task.step,
+            args=text(task.args),
+            priority=task.priority,
         )
 
     def enqueue_alike(self, tasks: Sequence[NewTask]) -> Query[set[UUID]]:
