@@ -6,6 +6,8 @@ by the driver's own loaders.
 """
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, DataError, OperationalError
@@ -45,6 +47,17 @@ class Asking:
             self._pgconn.send_query_params(statement.encode(), values, None, None, 1)
         else:
             self._pgconn.send_query_prepared(name, values, None, 1)
+        return await self.answer(query)
+
+    def sender(self, query: Query[Any]) -> Callable[[], None] | None:
+        """What sends a query, with nothing else left to do: `answer` is to follow. None if it is not prepared yet."""
+        name = self._prepared.get(query.statement.text)
+        if name is None:
+            return None
+        return partial(self._pgconn.send_query_prepared, name, [self._bytes(v) for v in query.parameters], None, 1)
+
+    async def answer(self, query: Query[T]) -> T:
+        """What comes of a query that was sent."""
         result = await self._answer()
         if not result.nfields:
             return query.read([])

@@ -8,7 +8,8 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -85,6 +86,32 @@ class Link:
                         (answer,) = await self._together(connection, [query], None)
                         return await answer.read()
                     return await self._asking.run(query)
+            except BaseException as error:
+                await self._after(error)
+                raise
+
+    def sender(self, query: Query[Any]) -> Callable[[], None] | None:
+        """What sends a query at once, from wherever it is called; `answer` must follow. None if that cannot be done.
+
+        For a link with one user, who does not use it in between.
+        """
+        if self._connection is None or self._wrap or (send := self._asking.sender(query)) is None:
+            return None
+
+        def send_once() -> None:
+            if os.getpid() == self._pid:
+                with suppress(psycopg.Error):  # whoever waits for the answer is told
+                    send()
+
+        return send_once
+
+    async def answer(self, query: Query[T]) -> T:
+        """The answer to what was sent. There is no other try: nobody knows what became of it."""
+        async with self._lock:
+            try:
+                self._refuse_children()
+                async with asyncio.timeout(self._timeout):
+                    return await self._asking.answer(query)
             except BaseException as error:
                 await self._after(error)
                 raise
@@ -166,10 +193,13 @@ class Link:
         if connection is not None and os.getpid() == self._pid:  # a forked child would end its parent's session
             await connection.close()
 
-    async def _open(self) -> AsyncConnection[Any]:
+    def _refuse_children(self) -> None:
+        """A forked child shares the socket, but neither the identity nor the leases of its parent."""
         if os.getpid() != self._pid:
-            # A forked child shares the socket, but neither the identity nor the leases of its parent.
             raise HoldfastError("this worker belongs to the parent process: a forked child must not go on with it")
+
+    async def _open(self) -> AsyncConnection[Any]:
+        self._refuse_children()
         if self._connection is not None and not self._connection.broken and not self._connection.closed:
             return self._connection
         await self.close()

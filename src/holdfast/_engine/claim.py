@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from holdfast._db.link import Link
@@ -26,6 +27,7 @@ from holdfast._engine.shares import Shares
 from holdfast._model.ids import uuid7
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
 from holdfast._sql.records import Claimed
 
 log = logging.getLogger("holdfast.worker")
@@ -34,6 +36,15 @@ MANY_UNCLAIMABLE = 100
 SHORTEST_SLEEP = 0.02
 ASK_DUE_EVERY = 10.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
+
+
+class _Next(NamedTuple):
+    """A claim that is ready to be sent."""
+
+    queue: str
+    query: Query[list[Claimed]]
+    limit: int
+    send: Callable[[], None]
 
 
 class Claimer:
@@ -67,6 +78,8 @@ class Claimer:
         self._shares = Shares(roster, queues)
         self._wake = asyncio.Event()
         self._server: str | None = None
+        self._next: _Next | None = None
+        self._sent: tuple[_Next, float] | None = None
         self._answer_lost = False
         self._full = False
         self._resume_at = 0
@@ -85,6 +98,8 @@ class Claimer:
     def wake(self) -> None:
         """Something may have become due."""
         self._wake.set()
+        if self._next is not None:
+            self._send_ahead(self._next)
 
     def look_anew(self) -> None:
         """Something was paused or resumed: what was passed over may be claimable now."""
@@ -103,7 +118,7 @@ class Claimer:
     async def run(self) -> None:
         """Claims until told to stop; survives every passing error."""
         failures = 0
-        while not self.stopping:
+        while not self.stopping or self._sent is not None:
             try:
                 await self._round()
                 self.well()
@@ -120,6 +135,10 @@ class Claimer:
                 await self._sleep(pause_after(failures, longest=5.0))
 
     async def _round(self) -> None:
+        if (ahead := self._sent) is not None:
+            self._sent = None
+            await self._rest_unless(await self._receive(*ahead))
+            return
         if self._wake.is_set():
             self._ask_due_at = 0.0
         self._wake.clear()
@@ -133,6 +152,9 @@ class Claimer:
         self._held_back.clear()
         for queue in self._shares.round():
             more = await self._claim(queue) or more
+        await self._rest_unless(more)
+
+    async def _rest_unless(self, more: bool) -> None:
         if more:
             await self._show_idle(False)
         elif not self._wake.is_set():
@@ -173,21 +195,23 @@ class Claimer:
         limit = self._shares.share(queue)
         if limit <= 0:
             return True  # for want of slots, not of tasks: whoever frees one must wake us
-        marks = self._marks[queue]
         sent = now()
-        used = marks.current()
-        rows = await self._link.run(
-            self._queries.claim(
-                queue,
-                self.worker_id,
-                limit=limit,
-                lease=self._lease,
-                known=self._known.steps,
-                crash_limits=self._known.crash_limits,
-                marks=used,
-                suspects=0 if self._roster.on_probation() else 1,
-            )
+        return await self._take_in(queue, await self._link.run(self._query(queue, limit)), limit, sent)
+
+    def _query(self, queue: str, limit: int) -> Query[list[Claimed]]:
+        return self._queries.claim(
+            queue,
+            self.worker_id,
+            limit=limit,
+            lease=self._lease,
+            known=self._known.steps,
+            crash_limits=self._known.crash_limits,
+            marks=self._marks[queue].current(),
+            suspects=0 if self._roster.on_probation() else 1,
         )
+
+    async def _take_in(self, queue: str, rows: list[Claimed], limit: int, sent: float) -> bool:
+        """What came of a claim; tells whether there may be more."""
         if rows:
             # RETURNING comes in the order of the heap.
             rows.sort(key=lambda r: (-r.priority, r.run_at, r.id.int))
@@ -195,12 +219,40 @@ class Claimer:
         full = len(rows) >= limit
         self._shares.learn(queue, served=bool(rows), more=full)
         if full:
-            marks.learn(rows)
+            self._marks[queue].learn(rows)
             return not self._shares.is_full(queue) or self._hold_back(queue)
         if rows:
             await asyncio.sleep(0)  # their first lines come before anything else that we might ask
         await self._look_for_unclaimable(queue)
         return False
+
+    # --- the claim of a worker that rests
+
+    def _make_next(self) -> "_Next | None":
+        """The claim that follows this rest, if it is known already: of one queue, for the slots that are free."""
+        queue, *others = self._queues
+        limit = self._roster.slots - self._roster.taken
+        if others or self._roster.lanes or limit <= 0 or self._marks[queue].set or self._roster.on_probation():
+            return None
+        query = self._query(queue, limit)
+        send = self._link.sender(query)
+        return None if send is None else _Next(queue, query, limit, send)
+
+    def _send_ahead(self, next: "_Next") -> None:
+        """Sends the claim before the claimer is awake: what is done to wake it takes as long as a part of the claim."""
+        self._next = None
+        if self.stopping or not self.healthy or self._roster.slots - self._roster.taken < next.limit:
+            return
+        self._sent = next, now()
+        next.send()
+        self.empty = False
+        self._ask_due_at = 0.0
+        self._wake.clear()  # this claim finds what there is; whoever comes after it sets it again
+
+    async def _receive(self, next: "_Next", sent: float) -> bool:
+        """The answer to the claim that was sent ahead; tells whether there may be more."""
+        self._shares.measure()
+        return await self._take_in(next.queue, await self._link.answer(next.query), next.limit, sent)
 
     def _hold_back(self, queue: str) -> bool:
         """Its own limit is reached: until one of its slots is free, there is nothing to ask for."""
@@ -231,7 +283,11 @@ class Claimer:
         soonest = await self._until_due()
         trusted = min(marks.until_scan() for marks in self._marks.values())
         self.empty = True
-        await self._sleep(min(max(soonest, SHORTEST_SLEEP), self._poll, trusted))
+        self._next = self._make_next()
+        try:
+            await self._sleep(min(max(soonest, SHORTEST_SLEEP), self._poll, trusted))
+        finally:
+            self._next = None
         self.empty = False
 
     async def _until_due(self) -> float:
