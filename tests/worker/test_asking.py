@@ -9,6 +9,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from holdfast._db import listen
 from holdfast._db.link import Link
@@ -16,6 +17,7 @@ from holdfast._db.listen import Listener
 from holdfast._db.pooler import PREPARE_AFTER
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, statement
+from holdfast.errors import HoldfastError
 from holdfast.testing import Harness
 
 from .support import sql, until
@@ -82,6 +84,56 @@ async def test_what_is_asked_often_is_prepared(holdfast: Harness) -> None:
 
 
 @pytest.mark.direct("the processes of the server are compared")
+async def test_what_is_sent_ahead_is_answered_for_later(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        query = asking("SELECT :n::integer", n=7)
+        assert link.sender(query) is None  # there is no connection yet
+        await link.run(query)
+        assert link.sender(query) is None  # not prepared yet
+        for _ in range(PREPARE_AFTER):
+            await link.run(query)
+        for _ in range(2):
+            send = link.sender(query)
+            assert send is not None
+            send()
+            assert await link.answer(query) == [(7,)]
+        assert await link.run(query) == [(7,)]
+
+
+async def test_what_could_not_be_sent_ahead_is_an_error_of_its_answer(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        query = asking("SELECT :n::integer", n=7)
+        for _ in range(PREPARE_AFTER + 1):
+            await link.run(query)
+        send = link.sender(query)
+        assert send is not None
+        sql(
+            holdfast.url,
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1",
+            NAME,
+        )
+        send()
+        send()  # by now the connection is known to be broken
+        with pytest.raises(psycopg.OperationalError):
+            await link.answer(query)
+        assert await link.run(query) == [(7,)]
+
+
+async def test_M19_a_forked_child_sends_nothing_on_its_parents_connection(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        query = asking("SELECT :n::integer", n=7)
+        for _ in range(PREPARE_AFTER + 1):
+            await link.run(query)
+        send, connection = link.sender(query), link._connection
+        assert send is not None and connection is not None
+        link._pid = -1  # as if this were another process
+        send()
+        assert connection.pgconn.transaction_status == TransactionStatus.IDLE
+        with pytest.raises(HoldfastError, match="parent process"):
+            await link.answer(query)
+        await connection.close()
+
+
 async def test_a_refused_statement_leaves_the_connection_in_use(holdfast: Harness) -> None:
     async with link_to(holdfast.url) as link:
         (before,) = await link.run(asking("SELECT pg_backend_pid()"))

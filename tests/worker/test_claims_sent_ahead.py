@@ -1,0 +1,151 @@
+"""The claim that a resting worker has ready: sent by whoever wakes it, and answered for as any other."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Tasks
+from holdfast._db.link import Link
+from holdfast._engine.worker import Worker
+from holdfast.testing import Harness
+
+from .support import running, sql, until
+
+pytestmark = pytest.mark.direct("it needs notifications, and prepares nothing behind a pooler")
+
+tasks = Tasks()
+order: list[int] = []
+
+
+@pytest.fixture
+def holdfast_tasks() -> Tasks:
+    order.clear()
+    return tasks
+
+
+@tasks.task
+async def note(n: int) -> None:
+    order.append(n)
+
+
+@pytest.fixture
+def before_answers(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Link], Awaitable[None]]]:
+    """What is done, once each, after a claim was sent ahead and before its answer is read."""
+    first: list[Callable[[Link], Awaitable[None]]] = []
+    answer = Link.answer
+
+    async def late(link: Link, query: Any) -> Any:
+        if first:
+            await first.pop()(link)
+        return await answer(link, query)
+
+    monkeypatch.setattr(Link, "answer", late)
+    return first
+
+
+async def at_rest(worker: Worker) -> None:
+    """Until its next claim is ready: it is once claims are prepared."""
+
+    def ready() -> bool:
+        worker.claimer.wake()
+        return worker.claimer._sent is not None
+
+    await until(ready, "for a claim that is sent ahead")
+    await until(lambda: worker.claimer._next is not None, "for the worker to rest again")
+
+
+async def until_claimed(holdfast: Harness) -> None:
+    await until(
+        lambda: sql(holdfast.url, "SELECT count(*) FROM holdfast.task WHERE state = 'running'") == [(1,)],
+        "for the claim to be committed",
+    )
+
+
+def outcomes(holdfast: Harness) -> list[str]:
+    return [outcome for (outcome,) in sql(holdfast.url, "SELECT outcome FROM holdfast.attempts ORDER BY attempt")]
+
+
+async def test_W3_what_comes_after_the_claim_was_sent_wakes_again(
+    holdfast: Harness, before_answers: list[Callable[[Link], Awaitable[None]]]
+) -> None:
+    worker = holdfast.worker(poll=60)
+
+    async def enqueue_another(_: Link) -> None:
+        await until_claimed(holdfast)
+        await holdfast.app.enqueue(note.bind(2))
+        await until(worker.claimer._wake.is_set, "for the notification")
+
+    async with running(worker):
+        await at_rest(worker)
+        before_answers.append(enqueue_another)
+        await holdfast.app.enqueue(note.bind(1))
+        await until(lambda: order == [1, 2], "for both tasks")
+    assert not before_answers
+
+
+async def test_W5_a_worker_that_stops_gives_back_what_it_has_sent_for(holdfast: Harness) -> None:
+    worker = holdfast.worker(poll=60)
+    async with running(worker):
+        await at_rest(worker)
+        sql(
+            holdfast.url,
+            "INSERT INTO holdfast.task (id, kind, step, args) VALUES (gen_random_uuid(), 'note', 'main', '{\"n\": 1}')",
+        )
+        worker.claimer.wake()
+        assert worker.claimer._sent is not None
+        worker.claimer.stopping = worker._flag.stopping = True
+    assert order == []
+    assert sql(holdfast.url, "SELECT state, worker_id FROM holdfast.task") == [("ready", None)]
+    assert outcomes(holdfast) == ["released"]
+
+
+async def test_M2_a_claim_whose_answer_is_lost_is_given_back(
+    holdfast: Harness, before_answers: list[Callable[[Link], Awaitable[None]]]
+) -> None:
+    worker = holdfast.worker(poll=60)
+
+    async def lose(link: Link) -> None:
+        await until_claimed(holdfast)
+        assert link._connection is not None
+        link._connection.pgconn.finish()
+
+    async with running(worker):
+        await at_rest(worker)
+        before_answers.append(lose)
+        await holdfast.app.enqueue(note.bind(1))
+        await until(lambda: order == [1], "for the task, by its second attempt")
+        await until(lambda: not sql(holdfast.url, "SELECT FROM holdfast.task"), "for its end")
+    assert outcomes(holdfast) == ["released", "done"]
+
+
+async def test_W1_nothing_is_sent_ahead_that_could_not_be_held(holdfast: Harness) -> None:
+    worker = holdfast.worker(poll=60)
+    async with running(worker):
+        for state in ("unhealthy", "full"):
+            await at_rest(worker)
+            worker.claimer.healthy = state != "unhealthy"
+            worker.roster.continuing = int(state == "full")
+            worker.claimer.wake()
+            assert worker.claimer._sent is None
+            worker.claimer.healthy, worker.roster.continuing = True, 0
+
+
+async def test_W3_a_word_that_comes_before_the_claimer_is_awake_is_heard(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    run = Link.run
+
+    async def telling(link: Link, query: Any) -> Any:
+        asked.append(query.statement.name)
+        return await run(link, query)
+
+    worker = holdfast.worker(poll=60)
+    async with running(worker):
+        await at_rest(worker)
+        monkeypatch.setattr(Link, "run", telling)
+        worker.claimer.wake()
+        assert worker.claimer._sent is not None
+        worker.claimer.wake()
+        await until(lambda: "claim" in asked, "for another claim")
