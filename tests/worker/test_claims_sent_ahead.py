@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import Tasks
 from holdfast._db.link import Link
+from holdfast._engine.shares import Shares
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 
@@ -69,7 +70,7 @@ def outcomes(holdfast: Harness) -> list[str]:
 async def test_W3_what_comes_after_the_claim_was_sent_wakes_again(
     holdfast: Harness, before_answers: list[Callable[[Link], Awaitable[None]]]
 ) -> None:
-    worker = holdfast.worker(poll=60)
+    worker = holdfast.worker(poll=600)
 
     async def enqueue_another(_: Link) -> None:
         await until_claimed(holdfast)
@@ -85,7 +86,7 @@ async def test_W3_what_comes_after_the_claim_was_sent_wakes_again(
 
 
 async def test_W5_a_worker_that_stops_gives_back_what_it_has_sent_for(holdfast: Harness) -> None:
-    worker = holdfast.worker(poll=60)
+    worker = holdfast.worker(poll=600)
     async with running(worker):
         await at_rest(worker)
         sql(
@@ -103,7 +104,7 @@ async def test_W5_a_worker_that_stops_gives_back_what_it_has_sent_for(holdfast: 
 async def test_M2_a_claim_whose_answer_is_lost_is_given_back(
     holdfast: Harness, before_answers: list[Callable[[Link], Awaitable[None]]]
 ) -> None:
-    worker = holdfast.worker(poll=60)
+    worker = holdfast.worker(poll=600)
 
     async def lose(link: Link) -> None:
         await until_claimed(holdfast)
@@ -120,7 +121,7 @@ async def test_M2_a_claim_whose_answer_is_lost_is_given_back(
 
 
 async def test_W1_nothing_is_sent_ahead_that_could_not_be_held(holdfast: Harness) -> None:
-    worker = holdfast.worker(poll=60)
+    worker = holdfast.worker(poll=600)
     async with running(worker):
         for state in ("unhealthy", "full"):
             await at_rest(worker)
@@ -129,6 +130,19 @@ async def test_W1_nothing_is_sent_ahead_that_could_not_be_held(holdfast: Harness
             worker.claimer.wake()
             assert worker.claimer._sent is None
             worker.claimer.healthy, worker.roster.continuing = True, 0
+
+
+async def test_W1_a_busy_worker_claims_by_its_pace_and_sends_nothing_ahead(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = holdfast.worker(poll=600)
+    async with running(worker):
+        await at_rest(worker)
+        monkeypatch.setattr(Shares, "share", lambda shares, queue: 1000)
+        worker.claimer.wake()
+        assert worker.claimer._sent is not None and not worker.claimer.empty
+        await until(lambda: worker.claimer.empty, "for the worker to rest again")
+        assert worker.claimer._next is None
 
 
 async def test_W3_a_word_that_comes_before_the_claimer_is_awake_is_heard(
@@ -141,7 +155,7 @@ async def test_W3_a_word_that_comes_before_the_claimer_is_awake_is_heard(
         asked.append(query.statement.name)
         return await run(link, query)
 
-    worker = holdfast.worker(poll=60)
+    worker = holdfast.worker(poll=600)
     async with running(worker):
         await at_rest(worker)
         monkeypatch.setattr(Link, "run", telling)

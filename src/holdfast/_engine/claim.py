@@ -33,6 +33,7 @@ from holdfast._sql.records import Claimed
 log = logging.getLogger("holdfast.worker")
 
 MANY_UNCLAIMABLE = 100
+MANY_AHEAD = 100
 SHORTEST_SLEEP = 0.02
 ASK_DUE_EVERY = 10.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
@@ -234,6 +235,8 @@ class Claimer:
         limit = self._roster.slots - self._roster.taken
         if others or self._roster.lanes or limit <= 0 or self._marks[queue].set or self._roster.on_probation():
             return None
+        if self._shares.share(queue) > limit + MANY_AHEAD:
+            return None  # by its pace it takes more at once, and how many is not known before
         query = self._query(queue, limit)
         send = self._link.sender(query)
         return None if send is None else _Next(queue, query, limit, send)
