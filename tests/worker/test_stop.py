@@ -176,10 +176,11 @@ async def test_W4_ctx_stopping_tells_a_step_and_a_thread_is_given_up_after_the_g
 @pytest.mark.parametrize("returns", [True, False])
 async def test_I5_an_interrupted_thread_is_given_back_when_it_has_ended(holdfast: Harness, returns: bool) -> None:
     """Given back before, its task would be executed twice at once. What it returns when it is told may be no result."""
-    told, end = threading.Event(), threading.Event()
+    begun, told, end = threading.Event(), threading.Event(), threading.Event()
 
     @holdfast.app.task
     def careful(ctx: Context) -> int:
+        begun.set()
         if ctx.attempt == 1:
             while not end.wait(0.01):
                 if ctx.cancelled:
@@ -191,7 +192,7 @@ async def test_I5_an_interrupted_thread_is_given_back_when_it_has_ended(holdfast
     ref = await careful.enqueue()
     worker = holdfast.worker()
     async with running(worker):
-        await until(lambda: worker.roster.busy == 1, "for the step")
+        await until(begun.is_set, "for the step")
         worker.dispatch.lose_contact()
         await until(told.is_set, "for the thread to be told")
         await worker.settler.settled()
