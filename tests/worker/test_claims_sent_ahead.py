@@ -1,5 +1,6 @@
 """The claim that a resting worker has ready: sent by whoever wakes it, and answered for as any other."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from holdfast import Tasks
 from holdfast._db.link import Link
-from holdfast._engine.shares import Shares
+from holdfast._engine.shares import LARGEST_CLAIM, Shares
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 
@@ -163,3 +164,32 @@ async def test_W3_a_word_that_comes_before_the_claimer_is_awake_is_heard(
         assert worker.claimer._sent is not None
         worker.claimer.wake()
         await until(lambda: "claim" in asked, "for another claim")
+
+
+async def test_W1_a_claim_sent_ahead_is_no_larger_than_others(holdfast: Harness) -> None:
+    worker = holdfast.worker(concurrency=3 * LARGEST_CLAIM)
+    async with running(worker):
+        await at_rest(worker)
+        assert worker.claimer._next is not None
+        assert worker.claimer._next.limit == LARGEST_CLAIM
+
+
+async def test_W4_a_worker_that_drains_does_not_end_while_a_claim_is_on_its_way(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = holdfast.worker()
+    run, looks = Link.run, 0
+
+    async def look(link: Link, query: Any) -> Any:
+        nonlocal looks
+        answer = await run(link, query)
+        if query.statement.name == "due":
+            looks += 1
+            if looks == 1:
+                worker.claimer.empty = False  # as after a notification that came meanwhile
+                worker.claimer.wake()
+        return answer
+
+    monkeypatch.setattr(Link, "run", look)
+    await asyncio.wait_for(worker.run(until_idle=True), 60)
+    assert looks > 1

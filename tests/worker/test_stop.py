@@ -173,34 +173,79 @@ async def test_W4_ctx_stopping_tells_a_step_and_a_thread_is_given_up_after_the_g
     assert attempts(holdfast.url, ref.id) == [(1, "main", "released")]
 
 
-@pytest.mark.parametrize("returns", [True, False])
-async def test_I5_an_interrupted_thread_is_given_back_when_it_has_ended(holdfast: Harness, returns: bool) -> None:
-    """Given back before, its task would be executed twice at once. What it returns when it is told may be no result."""
-    begun, told, end = threading.Event(), threading.Event(), threading.Event()
+class Careful:
+    """A `def` step that, at its first attempt, goes on until it may end, and looks whether it should."""
 
-    @holdfast.app.task
-    def careful(ctx: Context) -> int:
-        begun.set()
-        if ctx.attempt == 1:
-            while not end.wait(0.01):
-                if ctx.cancelled:
-                    told.set()
-            if not returns:
+    def __init__(self, app: App, end: str) -> None:
+        self.begun, self.told, self.end = threading.Event(), threading.Event(), threading.Event()
+
+        @app.task
+        def careful(ctx: Context) -> int:
+            self.begun.set()
+            while ctx.attempt == 1 and not self.end.wait(0.01):
+                if end != "unaware" and ctx.cancelled:
+                    self.told.set()
+            if ctx.attempt == 1 and end == "raises":
                 raise RuntimeError("broken off")
-        return ctx.attempt
+            return ctx.attempt
 
-    ref = await careful.enqueue()
+        self.task = careful
+
+
+@pytest.mark.parametrize("end", ["returns", "raises", "unaware"])
+async def test_I5_L5_an_interrupted_thread_is_given_back_when_it_has_ended(holdfast: Harness, end: str) -> None:
+    """Given back before, its task would be executed twice at once. What it returns when it is told may be no result."""
+    careful = Careful(holdfast.app, end)
+    ref = await careful.task.enqueue()
     worker = holdfast.worker()
     async with running(worker):
-        await until(begun.is_set, "for the step")
+        await until(careful.begun.is_set, "for the step")
         worker.dispatch.lose_contact()
-        await until(told.is_set, "for the thread to be told")
+        if end != "unaware":
+            await until(careful.told.is_set, "for the thread to be told")
         await worker.settler.settled()
         assert row(holdfast.url, ref.id)["attempt"] == 1
         assert row(holdfast.url, ref.id)["state"] == "running"
+        careful.end.set()
+        assert await ref.result() == (1 if end == "unaware" else 2)
+    again = [(1, "main", "released"), (2, "main", "done")]
+    assert attempts(holdfast.url, ref.id) == ([(1, "main", "done")] if end == "unaware" else again)
+
+
+async def test_Q8_W8_a_thread_that_does_not_end_after_an_outage_can_be_cancelled(holdfast: Harness) -> None:
+    careful = Careful(holdfast.app, "returns")
+    ref = await careful.task.enqueue()
+    worker = holdfast.worker()
+    async with running(worker):
+        await until(careful.begun.is_set, "for the step")
+        worker.dispatch.lose_contact()
+        await until(careful.told.is_set, "for the thread to be told")
+        await holdfast.app.cancel(ref.id)
+        await until(lambda: attempts(holdfast.url, ref.id) == [(1, "main", "cancelled")], "for the cancellation")
+        assert worker.roster.stuck == 1
+        careful.end.set()
+
+
+async def test_W4_a_transaction_does_not_outlive_its_worker(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of a step that was given up may go on, without the locks that it holds."""
+    monkeypatch.setattr(engine, "LAST_WORDS", 0.1)
+    begun, end = threading.Event(), threading.Event()
+
+    @holdfast.app.task(transactional=True)
+    def stubborn(ctx: Context) -> None:
+        ctx.tx_sync.execute("SELECT pg_advisory_xact_lock(4711)")
+        begun.set()
+        end.wait(600)
+
+    ref = await stubborn.enqueue()
+    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711"
+    try:
+        async with running(holdfast.worker(grace=0)):
+            await until(begun.is_set, "for the step")
+        await until(lambda: sql(holdfast.url, held) == [(0,)], "for the transaction to end", patience=20)
+    finally:
         end.set()
-        assert await ref.result() == 2
-    assert attempts(holdfast.url, ref.id) == [(1, "main", "released"), (2, "main", "done")]
+    assert attempts(holdfast.url, ref.id) == [(1, "main", "released")]
 
 
 async def test_W4_an_error_of_being_interrupted_is_not_charged(holdfast: Harness) -> None:

@@ -67,6 +67,7 @@ class Attempt:
         "lingering",
         "moved",
         "moves",
+        "noticed",
         "number",
         "priority",
         "queue",
@@ -109,6 +110,7 @@ class Attempt:
         self.lingering = False
         self.refusals = 0
         self.interruption: Interruption | None = None
+        self.noticed = False
         self.stop_flag: StopFlag | None = None
         self.children: Sequence[Request] = ()
         self.raised: BaseException | None = None
@@ -118,8 +120,9 @@ class Attempt:
 
     @property
     def cancelled(self) -> bool:
-        """What `ctx.cancelled` tells a step that cannot be interrupted."""
-        return self.interruption is not None
+        """What `ctx.cancelled` tells a step that cannot be interrupted; from then on it has `noticed`."""
+        self.noticed = self.interruption is not None
+        return self.noticed
 
     @property
     def stopping(self) -> bool:

@@ -23,7 +23,7 @@ from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.known import Known
 from holdfast._engine.marks import MARK_SECONDS, Marks
 from holdfast._engine.pulse import nothing
-from holdfast._engine.shares import Shares
+from holdfast._engine.shares import LARGEST_CLAIM, Shares
 from holdfast._model.ids import uuid7
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
@@ -232,7 +232,7 @@ class Claimer:
     def _make_next(self) -> "_Next | None":
         """The claim that follows this rest, if it is known already: of one queue, for the slots that are free."""
         queue, *others = self._queues
-        limit = self._roster.slots - self._roster.taken
+        limit = min(self._roster.slots - self._roster.taken, LARGEST_CLAIM)
         if others or self._roster.lanes or limit <= 0 or self._marks[queue].set or self._roster.on_probation():
             return None
         if self._shares.share(queue) > limit + MANY_AHEAD:

@@ -61,6 +61,8 @@ class Dispatch:
         """Steps that have waited for something before: they get a Task of their own at once."""
         self._context = copy_context()
         """That of the claimer, which is the worker's own: no attempt inherits what an earlier one has set."""
+        self._given_up: list[Attempt] = []
+        """Given back at a stop although they have not ended."""
         self.stop_after = math.inf
 
     # --- from the claim to the outcome
@@ -284,11 +286,13 @@ class Dispatch:
             if attempt.handle is not None:
                 attempt.interruption = Interruption.LOST
                 self._settler.add(attempt, Released())
+                self._given_up.append(attempt)
 
     async def abandon(self) -> None:
         """Nothing of ours may go on after the worker: what still runs here is interrupted and its leases run out."""
-        handles = [a.handle for a in self._roster.held.values() if a.handle is not None]
-        for attempt in self._roster.held.values():
+        left = [*self._roster.held.values(), *self._given_up]
+        handles = {a.handle for a in left if a.handle is not None}
+        for attempt in left:
             self.execution.interrupt(attempt, Interruption.LOST)
         if handles:
             await asyncio.wait(handles, timeout=1)

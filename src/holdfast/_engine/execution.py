@@ -101,13 +101,15 @@ class Execution:
         return await call()
 
     async def _in_thread(self, attempt: Attempt, step: Step, value: Any, context: Context) -> Any:
+        if attempt.interruption in _OURS:
+            raise asyncio.CancelledError  # a middleware tries again what was broken off
         future = self._threads.run(partial(step.call, value, context))
         attempt.in_thread = True
         try:
             async with _limit(step):
                 returned = await outcome_of(future)
-            if attempt.interruption in _OURS:
-                raise asyncio.CancelledError  # it was asked to end, and may have returned for that
+            if attempt.interruption in _OURS and attempt.noticed:
+                raise asyncio.CancelledError  # it may have returned because it was told to end: that is no result
             return returned
         except BaseException:
             if not future.done():
@@ -166,7 +168,8 @@ class Execution:
 
     def interrupt(self, attempt: Attempt, why: Interruption) -> None:
         """Tells a running attempt to end. A lost lease outweighs every other reason."""
-        if attempt.interruption is not None and why is not Interruption.LOST:
+        gives_up = why is Interruption.LOST or (why is Interruption.CANCEL and attempt.in_thread)
+        if attempt.interruption is not None and not gives_up:
             return  # told already: its cleanup is not to be cancelled as well
         attempt.interruption = why
         if why in _OURS and attempt.in_thread:

@@ -330,7 +330,7 @@ class Worker:
                     await self._links["reap"].run(self._queries.due(q, self._known.steps))
                     for q in self._settings.queues
                 ]
-                if not any(due) and not self.roster.held:
+                if not any(due) and not self.roster.held and self.claimer.empty:  # else a claim is on its way
                     self.stop()
                     return
             await asyncio.sleep(0.005)
