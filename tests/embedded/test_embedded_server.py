@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import embedded
 from holdfast._db import config
-from holdfast.embedded import Server, server
+from holdfast.embedded import Server, postmaster, server
 from holdfast.embedded.user import Account
 from holdfast.errors import EmbeddedError
 from holdfast.testing import servers
@@ -277,6 +277,20 @@ def test_a_killed_server_is_not_found_and_starts_again(folder: Path) -> None:
     assert again.pid != started.pid
     assert ask(again, "select answer from kept") == 42
     assert facts(folder)["pid"] == again.pid
+
+
+def test_a_server_that_is_just_ending_is_started_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is killed is there for a moment longer."""
+    started = embedded.start(folder, durable=False)
+    dying = postmaster.running(started.data)
+    started.stop("immediate")
+    running = postmaster.running
+    looks = [dying]
+    monkeypatch.setattr(postmaster, "running", lambda data: looks.pop() if looks else running(data))
+    again = embedded.start(folder, durable=False)
+    assert not looks
+    assert again.pid != started.pid
+    assert embedded.find(folder) == again
 
 
 def test_a_pid_that_now_belongs_to_another_program_confuses_nobody(folder: Path, account: Account) -> None:

@@ -146,10 +146,10 @@ def _spawn(place: Place, account: Account, binaries: Binaries) -> int:
     return int(said.output)
 
 
-def await_ready(place: Place, found: Postmaster) -> Postmaster:
-    """Wait for a server that somebody else started, or that is recovering from a crash."""
+def await_ready(place: Place, found: Postmaster) -> Postmaster | None:
+    """Wait for a server that somebody else started, or that is recovering from a crash; None if it has ended."""
     ready = postmaster.wait_until_ready(place.data, found.pid, timeout=_START_TIMEOUT)
-    if ready is None:
+    if ready is None and postmaster.is_alive(found.pid):
         raise _not_ready(place)
     return ready
 

@@ -63,8 +63,7 @@ def start(folder: Path | None = None, *, durable: bool = True) -> Server:
         with place.locked(folder):
             where, account = place.settle(folder, durable=durable)
             found = postmaster.running(where.data)
-            if found is not None:
-                ready = cluster.await_ready(where, found)
+            if found is not None and (ready := cluster.await_ready(where, found)) is not None:
                 if durable and not cluster.is_durable(where):
                     cluster.configure(where, account, ready.sockets, durable=True)
                     os.kill(ready.pid, signal.SIGHUP)
