@@ -67,7 +67,7 @@ def page(results: Results, chart: str) -> str:
         " Less than nothing means that the task began before its producer had read the answer.",
         "- *mixed*: half of the rate at which enqueue and drain, one after the other, would keep up.",
         "- *hindered drains*: in turns with a clean drain of the same system; the part is of that one. With an old"
-        f" snapshot held open {sizes['snapshot']:,} tasks are drained, by slow systems as many as otherwise.",
+        f" snapshot held open {sizes['snapshot']:,} tasks are drained. Slow systems are not hindered any further.",
         "- *raw SQL*: what the server does without a queue around it: pgbench's single inserts and a COPY from Python"
         " into Holdfast's own table, batches of 500 claimed and deleted by pgbench in a bare one.",
         "",

@@ -20,6 +20,9 @@ SPARE = 15.0
 def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and workers are ended too
+    for ignored in (signal.SIGINT, signal.SIGQUIT):  # in the background of a script; workers would inherit that
+        if signal.getsignal(ignored) is signal.SIG_IGN:
+            signal.signal(ignored, signal.SIG_DFL)
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # that connections break is no news here
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
     names = options.only.split(",") if options.only else [each.name for each in FAULTS.values() if not each.alone]

@@ -39,7 +39,9 @@ async def signals(lab: Lab) -> Figures:
             for number in way:
                 victim.signal(number)
                 await asyncio.sleep(0.2)
-            await lab.wait(lambda victim=victim: not victim.is_alive)  # type: ignore[misc]
+            if not await lab.wait(lambda victim=victim: not victim.is_alive, strict=False):  # type: ignore[misc]
+                lab.require(False, "W4", f"{victim.label} did not end after {way}:\n{await victim.last_words()}")
+                victim.kill()
             took.append(time.monotonic() - begun)
             if way == [signal.SIGQUIT]:
                 victim.died = time.monotonic()
