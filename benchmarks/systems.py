@@ -95,7 +95,7 @@ SYSTEMS = [
     System(
         "chancy",
         "chancy_.py",
-        "AsyncExecutor, concurrency 100, polling_interval 1, push_many of 1,000",
+        "AsyncExecutor, concurrency 100, eager_polling, push_many of 1,000",
         "the row",
         "SELECT count(*) FROM chancy_jobs WHERE state IN ('pending', 'running', 'retrying')",
         package="chancy",

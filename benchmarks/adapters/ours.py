@@ -53,6 +53,7 @@ class Ours:
 
     async def open(self, url: str) -> None:
         app.use(url)
+        await app.retention()  # anything that is asked: connected, as the others are now
 
     async def enqueue(self, n: int) -> None:
         await app.enqueue(noop.bind(n))

@@ -1,4 +1,4 @@
-"""chancy: the asyncio executor, 100 at once, a poll of a second besides notifications, enqueues of many in one call."""
+"""chancy: the asyncio executor, 100 at once, eager polling, enqueues of many in one call."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,11 @@ class Peer:
             await chancy.migrate()
             await chancy.declare(
                 Queue(
-                    "default", concurrency=100, polling_interval=1, executor="chancy.executors.asyncex.AsyncExecutor"
+                    "default",
+                    concurrency=100,
+                    polling_interval=1,
+                    eager_polling=True,
+                    executor="chancy.executors.asyncex.AsyncExecutor",
                 ),
                 upsert=True,
             )

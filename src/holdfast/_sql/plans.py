@@ -127,9 +127,23 @@ def enqueue_many(
     queries: Queries, requests: Sequence[Request], *, copy: bool = False
 ) -> Plan[tuple[list[Enqueued], set[str]]]:
     """Many tasks. `copy`: this connection can COPY. Answers with the queues as well: somebody must be told of each."""
+    if copy and len(requests) >= COPIED and (queues := _queues_of_plain(requests)) is not None:
+        now = yield queries.clock()
+        yield queries.copy_tasks(pieces(requests, now))
+        return [Enqueued(request.id, request.kind) for request in requests], queues
     tasks = yield from new_tasks(queries, requests)
     answers = yield from _enqueue_all(queries, tasks, copy=copy)
     return answers, {task.queue for task in tasks}
+
+
+def _queues_of_plain(requests: Sequence[Request]) -> set[str] | None:
+    """The queues of requests that say all and have no keys; None if others are among them."""
+    queues: set[str] = set()
+    for request in requests:
+        if request.queue is None or request.priority is None or request.key is not None or request.unique:
+            return None
+        queues.add(request.queue)
+    return queues
 
 
 def _enqueue_all(queries: Queries, tasks: Sequence[NewTask], *, copy: bool = False) -> Plan[list[Enqueued]]:

@@ -4,9 +4,11 @@ A COPY takes no expressions, so times are worked out here, from the database's c
 transaction right before: `delay` and `deadline` count from then, and tasks of one COPY have one `created_at`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
+from holdfast._model.request import Request
 from holdfast._sql.records import NewTask
 from holdfast.errors import EnqueueRefused
 
@@ -15,12 +17,16 @@ AT_ONCE = 1000
 NULL = "\\N"
 
 
-def pieces(tasks: Sequence[NewTask], now: datetime) -> Iterator[bytes]:
-    """The rows in pieces, in UTF-8: id, queue, kind, step, priority, run_at, created_at, deadline, args, headers."""
+def pieces(tasks: Iterable[NewTask] | Iterable[Request], now: datetime) -> Iterator[bytes]:
+    """The rows in pieces, in UTF-8: id, queue, kind, step, priority, run_at, created_at, deadline, args, headers.
+
+    Requests say all of that themselves, if nothing is left to what is declared in the database.
+    """
     alike: dict[tuple[object, ...], str] = {}
-    for start in range(0, len(tasks), AT_ONCE):
+    left: Iterator[NewTask | Request] = iter(tasks)
+    while part := list(islice(left, AT_ONCE)):
         rows: list[str] = []
-        for task in tasks[start : start + AT_ONCE]:
+        for task in part:
             what = (task.queue, task.kind, task.step, task.priority, task.delay, task.at, task.deadline)
             middle = alike.get(what)
             if middle is None:
@@ -30,10 +36,10 @@ def pieces(tasks: Sequence[NewTask], now: datetime) -> Iterator[bytes]:
         yield "".join(rows).encode()
 
 
-def _middle(task: NewTask, now: datetime) -> str:
+def _middle(task: NewTask | Request, now: datetime) -> str:
     run_at = _time(now, task.delay if task.at is None else task.at)
     deadline = NULL if task.deadline is None else _time(now, task.deadline)
-    return "\t".join((task.queue, task.kind, task.step, str(task.priority), run_at, _time(now, now), deadline))
+    return "\t".join((str(task.queue), task.kind, task.step, str(task.priority), run_at, _time(now, now), deadline))
 
 
 def _time(now: datetime, when: datetime | timedelta) -> str:
