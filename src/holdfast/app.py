@@ -24,6 +24,7 @@ from holdfast._db.watch import Watch
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
 from holdfast._engine.worker import Worker
 from holdfast._model.call import Call, Entry, StepValue, reference
+from holdfast._model.collecting import no_collecting
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.function import Function
 from holdfast._model.kind import Kind
@@ -209,7 +210,8 @@ class App(Operations, Tasks):
             answers, queues = await plans.drive(plan, partial(run_on, conn))
             for queue in queues:
                 await run_on(conn, self._queries.notify(queue))
-        return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
+        with no_collecting():
+            return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     async def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
         durable = durability(request.durable, self.durable, conn)

@@ -23,6 +23,7 @@ from holdfast._db.feed import Feed
 from holdfast._db.sync_pool import SyncPool
 from holdfast._db.watch import Watch
 from holdfast._model.call import Call, Entry, StepValue, reference
+from holdfast._model.collecting import no_collecting
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.function import Function
 from holdfast._model.kind import Kind
@@ -133,7 +134,8 @@ class SyncApp:
             answers, queues = plans.drive_sync(plan, partial(run_on_sync, conn))
             for queue in queues:
                 run_on_sync(conn, self._queries.notify(queue))
-        return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
+        with no_collecting():
+            return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
         durable = durability(request.durable, self._durable(), conn)

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast._model.call import Call, Entry, call_of, step_of_class
 from holdfast._model.codec import encode
+from holdfast._model.collecting import no_collecting
 from holdfast._model.duration import seconds
 from holdfast._model.ids import uuid7, uuid7s
 from holdfast._model.names import check_priority, check_queue
@@ -112,6 +113,11 @@ def requests_of(what: Iterable[Any], options: EnqueueOptions | None = None) -> l
             "put it into a list, or use enqueue(…)"
         )
     given = list(what)
+    with no_collecting():
+        return _requests_of(given, options)
+
+
+def _requests_of(given: list[Any], options: EnqueueOptions | None) -> list[Request]:
     made: list[Request] = []
     alike: Request | None = None
     for each, id in zip(given, uuid7s(len(given)), strict=True):

@@ -1,0 +1,40 @@
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import App, EnqueueRefused
+from holdfast._model.collecting import no_collecting
+from holdfast._model.request import requests_of
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_the_collector_is_as_it_was_before(was_on: bool) -> None:
+    before = gc.isenabled()
+    gc.enable() if was_on else gc.disable()
+    try:
+        with pytest.raises(ZeroDivisionError), no_collecting():
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert gc.isenabled() == was_on
+    finally:
+        gc.enable() if before else gc.disable()
+
+
+def test_the_collector_comes_back_when_a_request_is_refused() -> None:
+    """And what a caller gives is read with it on: that may be anybody's code."""
+    app = App()
+    seen: list[bool] = []
+
+    @app.task
+    async def note(n: int) -> None: ...
+
+    def given() -> Iterator[object]:
+        seen.append(gc.isenabled())
+        yield note.bind(1)
+        yield "nothing that can be enqueued"
+
+    with pytest.raises(EnqueueRefused):
+        requests_of(given())
+    assert seen == [True]
+    assert gc.isenabled()
