@@ -4,6 +4,7 @@
                                                   benchmarks/.peers first
     python -m benchmarks --quick                  Holdfast and the server alone, in about two minutes
     python -m benchmarks --only drain,bulk --systems holdfast,graphile-worker --tasks 50000
+    python -m benchmarks --only idle --add        measured once more, or later than the rest; the other figures stay
     python -m benchmarks --publish                the page and the chart of docs/, from the last full run
 
 Starts an embedded server with fsync and synchronous_commit on, unless a URL is given: that server must allow to
@@ -57,6 +58,11 @@ def main(arguments: list[str] | None = None) -> None:
     }
     systems = [s for s in systems if s.name not in absent]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or its server and workers would outlive it
+    earlier = _last(given.output) if given.add else None
+
+    def keep(found: Results) -> None:
+        write(found if earlier is None else found.added_to(earlier), given.output)
+
     with place(given.url) as server:
         results = run(
             server,
@@ -65,7 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
             sizes,
             absent=absent,
             versions=peers.versions(),
-            keep=lambda found: write(found, given.output),
+            keep=keep,
         )
     print(json.dumps(results.to_json(), indent=1) if given.json else terminal(results))
     if not given.json:
@@ -82,9 +88,14 @@ def write(results: Results, folder: Path) -> None:
     (folder / "chart.svg").write_text(draw(results))
 
 
+def _last(folder: Path) -> Results:
+    """What was measured before."""
+    return Results.from_json(json.loads((folder / "results.json").read_text()))
+
+
 def publish(folder: Path) -> None:
     """The last full run becomes the page of the documentation."""
-    results = Results.from_json(json.loads((folder / "results.json").read_text()))
+    results = _last(folder)
     (DOCS / "benchmarks.md").write_text(page(results, "_static/benchmarks.svg"))
     (DOCS / "_static" / "benchmarks.svg").write_text(draw(results))
 
@@ -100,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, help="how often each figure is measured (3)")
     parser.add_argument("--url", help="a server to measure on, instead of an embedded one")
     parser.add_argument("--output", type=Path, default=LAST, help="a folder for the files (benchmarks/last)")
+    parser.add_argument("--add", action="store_true", help="keep the figures of other workloads that are there")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--publish", action="store_true", help="measure nothing: write docs/ from the last run")
     return parser

@@ -29,7 +29,7 @@ def page(results: Results, chart: str) -> str:
         "Generated from the last run of `make bench`. Absolute figures belong to one machine and one hour:",
         "what counts are ratios between systems that took turns on the same server.",
         "",
-        f"Measured {facts['when']} on {machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB,"
+        f"Measured {_when(facts)} on {machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB,"
         f" {machine['system']}; load before the run {machine['load_before']}. Server and workers share the machine.",
         f"PostgreSQL {postgres['server_version']}, fsync {postgres['fsync']},"
         f" synchronous_commit {postgres['synchronous_commit']}, shared_buffers {postgres['shared_buffers']};"
@@ -77,6 +77,10 @@ def page(results: Results, chart: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _when(facts: dict[str, Any]) -> str:
+    return f"in parts from {facts['began']} to {facts['when']}" if "began" in facts else str(facts["when"])
 
 
 def _busy(machine: dict[str, Any]) -> list[str]:

@@ -85,6 +85,18 @@ class Results:
             ],
         }
 
+    def added_to(self, earlier: "Results") -> "Results":
+        """Together with the workloads of an earlier run that were not measured this time."""
+        anew = {figure.workload for figure in self.figures} | self.failures.keys()
+        facts = {**self.facts, "took_seconds": self.facts["took_seconds"] + earlier.facts["took_seconds"]}
+        facts["began"] = earlier.facts.get("began", earlier.facts["when"])
+        return Results(
+            facts,
+            [figure for figure in earlier.figures if figure.workload not in anew] + self.figures,
+            self.absent,
+            {name: failed for name, failed in earlier.failures.items() if name not in anew} | self.failures,
+        )
+
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Results":
         figures = [
