@@ -90,6 +90,8 @@ class Results:
         anew = {figure.workload for figure in self.figures} | self.failures.keys()
         facts = {**self.facts, "took_seconds": self.facts["took_seconds"] + earlier.facts["took_seconds"]}
         facts["began"] = earlier.facts.get("began", earlier.facts["when"])
+        for about in ("settings", "keeps", "peers"):
+            facts[about] = {**earlier.facts[about], **self.facts[about]}
         return Results(
             facts,
             [figure for figure in earlier.figures if figure.workload not in anew] + self.figures,

@@ -43,9 +43,9 @@ def run(
     for workload in workloads:
         suited = [system for system in systems if workload.suits(system)]
         for round_ in range(sizes.rounds):
-            # Who comes first is told apart from who is faster.
-            turn = round_ % len(suited) if suited else 0
-            for system in suited[turn:] + suited[:turn]:
+            # Forth and back: who comes first is told apart from who is faster, and those that are compared stay
+            # neighbours, for a machine may be slower a minute later.
+            for system in suited if round_ % 2 == 0 else reversed(suited):
                 if not results.failed(workload.name, system.name):
                     _measure(bench, workload, system, results)
         facts["took_seconds"] = round(time.monotonic() - began)
