@@ -25,12 +25,17 @@ from faults.oracle import write_line as write_line
 from holdfast._db.connection import connect_sync
 from holdfast._engine.worker import Worker
 from holdfast.errors import DatabaseUnreachable
+from holdfast.testing import Harness
 
 PATIENCE = 60.0
 """Seconds after which a wait gives up. No test depends on how long anything takes."""
 TESTS = Path(__file__).parents[1]
 SOURCES = os.pathsep.join([str(TESTS), str(TESTS.parent)])
 """Where processes of tests find their modules."""
+
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+"""How many sessions wait for a lock."""
 
 
 async def until(condition: Callable[[], Any], what: str = "", patience: float = PATIENCE) -> Any:
@@ -48,6 +53,16 @@ def sql(url: str, text: str, *values: object) -> list[tuple[Any, ...]]:
     with connect_sync(url) as connection:
         cursor = connection.execute(text.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
+
+
+def values(holdfast: Harness) -> list[Any]:
+    """The argument `value` of each unfinished task."""
+    return [row[0] for row in holdfast.sql("SELECT (args -> 'value')::int FROM holdfast.task ORDER BY 1")]
+
+
+async def waiting(holdfast: Harness, count: int) -> None:
+    """Until so many sessions wait for a lock."""
+    await until(lambda: holdfast.sql(WAITING)[0][0] == count, f"for {count} to wait for a lock")
 
 
 def answers(url: str) -> bool:

@@ -34,6 +34,7 @@ log = logging.getLogger("holdfast.worker")
 
 MANY_UNCLAIMABLE = 100
 MANY_AHEAD = 100
+"""More than so many beyond its free slots: a worker with that pace is busy, and does not send its claim ahead."""
 SHORTEST_SLEEP = 0.02
 ASK_DUE_EVERY = 10.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
@@ -229,7 +230,7 @@ class Claimer:
 
     # --- the claim of a worker that rests
 
-    def _make_next(self) -> "_Next | None":
+    def _make_next(self) -> _Next | None:
         """The claim that follows this rest, if it is known already: of one queue, for the slots that are free."""
         queue, *others = self._queues
         limit = min(self._roster.slots - self._roster.taken, LARGEST_CLAIM)
@@ -241,7 +242,7 @@ class Claimer:
         send = self._link.sender(query)
         return None if send is None else _Next(queue, query, limit, send)
 
-    def _send_ahead(self, next: "_Next") -> None:
+    def _send_ahead(self, next: _Next) -> None:
         """Sends the claim before the claimer is awake: what is done to wake it takes as long as a part of the claim."""
         self._next = None
         if self.stopping or not self.healthy or self._roster.slots - self._roster.taken < next.limit:
@@ -252,7 +253,7 @@ class Claimer:
         self._ask_due_at = 0.0
         self._wake.clear()  # this claim finds what there is; whoever comes after it sets it again
 
-    async def _receive(self, next: "_Next", sent: float) -> bool:
+    async def _receive(self, next: _Next, sent: float) -> bool:
         """The answer to the claim that was sent ahead; tells whether there may be more."""
         self._shares.measure()
         return await self._take_in(next.queue, await self._link.answer(next.query), next.limit, sent)

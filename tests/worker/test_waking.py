@@ -1,0 +1,187 @@
+"""Enqueues that wake workers: after their commit, or along with it (M14)."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Tasks
+from holdfast._db import coalesce
+from holdfast._db.connection import connect_sync, run_sync
+from holdfast._sql.queries import Queries
+from holdfast.embedded import Server
+from holdfast.testing import Harness
+
+from .support import sql, until, values, waiting
+
+tasks = Tasks()
+
+
+@pytest.fixture
+def holdfast_tasks() -> Tasks:
+    return tasks
+
+
+@tasks.task
+async def store(*, value: Any) -> Any:
+    return value
+
+
+@tasks.task(queue="mail")
+async def mail(*, value: Any) -> Any:
+    return value
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_after_a_batch_each_of_its_queues_is_told_of(holdfast: Harness) -> None:
+    holdfast.sql(
+        "INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots, idle)"
+        " VALUES (gen_random_uuid(), 'w', 'h', 1, '1', '{default,mail}', '{}', 1, true)"
+    )
+    async with await psycopg.AsyncConnection.connect(holdfast.url, autocommit=True) as listening:
+        await listening.execute("LISTEN holdfast")
+        await asyncio.gather(*(what.enqueue(value=n) for n in range(5) for what in (store, mail)))
+        told = set()
+        async for note in listening.notifies(timeout=60):
+            told.add(note.payload)
+            if told == {"queue default", "queue mail"}:
+                break
+    assert told == {"queue default", "queue mail"}
+
+
+@contextmanager
+def listening_for(holdfast: Harness, *, idle: bool) -> Iterator[Callable[[], list[str]]]:
+    """A worker, and what it has been told: an answered statement brings all that was committed before."""
+    holdfast.sql(
+        "INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots, idle)"
+        f" VALUES (gen_random_uuid(), 'w', 'h', 1, '1', '{{default}}', '{{}}', 1, {idle})"
+    )
+    with psycopg.connect(holdfast.url, autocommit=True) as connection:
+        connection.execute("LISTEN holdfast")
+
+        def heard() -> list[str]:
+            connection.execute("SELECT 1")
+            return [note.payload for note in connection.notifies(timeout=0)]
+
+        yield heard
+
+
+@contextmanager
+def commits_held_up(holdfast: Harness) -> Iterator[None]:
+    """Whoever writes tasks comes to the commit, and no further until the body ends."""
+    holdfast.sql(
+        "CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END'"
+    )
+    holdfast.sql(
+        "CREATE CONSTRAINT TRIGGER hold_up AFTER INSERT ON holdfast.task DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION hold_up()"
+    )
+    with psycopg.connect(holdfast.url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(1)")
+        yield
+        other.rollback()
+
+
+def replace_statement(holdfast: Harness, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    statements = holdfast.app._queries._statements
+    changed = {**statements, name: statements[name].with_text(text)}
+    monkeypatch.setattr(holdfast.app._queries, "_statements", changed)
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_one_of_few_is_told_of_by_its_own_transaction(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_statement(holdfast, monkeypatch, "notify_if_idle", "SELECT FROM (SELECT $1::text) AS q WHERE false")
+    with listening_for(holdfast, idle=True) as heard:
+        for n in range(3):
+            await asyncio.sleep(coalesce.QUIET * 2)
+            await store.enqueue(value=n)
+            assert heard() == ["queue default"]
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_nobody_is_told_twice(holdfast: Harness) -> None:
+    with listening_for(holdfast, idle=True) as heard:
+        await store.enqueue(value=1)
+        await holdfast.app.close()
+        assert heard() == ["queue default"]
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_who_falls_asleep_before_the_commit_is_told_after_it(holdfast: Harness) -> None:
+    """The enqueue's own transaction saw nobody asleep."""
+    with listening_for(holdfast, idle=False) as heard:
+        with commits_held_up(holdfast):
+            enqueued = asyncio.create_task(store.enqueue(value=1))
+            await waiting(holdfast, 1)
+            holdfast.sql("UPDATE holdfast.worker SET idle = true")
+        await enqueued
+        await holdfast.app.close()
+        assert heard() == ["queue default"]
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_one_enqueue_at_a_time_notifies_before_its_commit_is_on_disk(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_statement(holdfast, monkeypatch, "notify_if_idle", "SELECT FROM (SELECT $1::text) AS q WHERE false")
+    with listening_for(holdfast, idle=True) as heard, psycopg.connect(holdfast.url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(hashtextextended(holdfast.channel() || ' along', 0))")
+        await store.enqueue(value=1)
+        assert heard() == []
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_where_commits_wait_for_a_standby_nobody_is_told_before(own_server: Server, own_url: str) -> None:
+    """While a commit waits with its notification, nobody else on the whole server can notify."""
+    along = Queries().notify_along("default")
+    sql(
+        own_url,
+        "INSERT INTO holdfast.worker (id, name, host, pid, version, queues, steps, slots, idle)"
+        " VALUES (gen_random_uuid(), '', '', 0, '', '{default}', '{}', 1, true)",
+    )
+
+    def told() -> bool:
+        with connect_sync(own_url) as connection, connection.transaction(force_rollback=True):
+            return run_sync(connection, along)
+
+    assert told()
+    sql(own_server.url(), "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    try:
+        sql(own_server.url(), "SELECT pg_reload_conf()")
+        await until(lambda: sql(own_server.url(), "SHOW synchronous_standby_names") == [("nobody",)], "for the setting")
+        assert not told()
+    finally:
+        sql(own_server.url(), "ALTER SYSTEM RESET synchronous_standby_names")
+        sql(own_server.url(), "SELECT pg_reload_conf()")
+        await until(lambda: sql(own_server.url(), "SHOW synchronous_standby_names") == [("",)], "for the setting")
+
+
+async def test_M14_an_enqueue_does_not_depend_on_its_wake_up(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_statement(holdfast, monkeypatch, "notify_along", "SELECT 1 / 0 FROM (SELECT $1::text) AS q")
+    await store.enqueue(value=1)
+    assert values(holdfast) == [1]
+
+
+async def test_M14_a_commit_refused_with_its_wake_up_is_tried_without(holdfast: Harness) -> None:
+    """As if the queue of notifications were full: the server refuses such a transaction at its very end."""
+    holdfast.sql("CREATE SEQUENCE tries")
+    holdfast.sql(
+        "CREATE FUNCTION refuse_once() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN IF nextval('tries') = 1 THEN RAISE program_limit_exceeded; END IF; RETURN NULL; END $$"
+    )
+    holdfast.sql(
+        "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON holdfast.task DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION refuse_once()"
+    )
+    await store.enqueue(value=1)
+    await store.enqueue(value=2)
+    assert values(holdfast) == [1, 2]
+    assert holdfast.sql("SELECT last_value FROM tries") == [(3,)]
