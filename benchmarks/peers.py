@@ -19,10 +19,12 @@ def install() -> dict[str, str]:
     """Installs what is missing; answers why a package could not be."""
     troubles: dict[str, str] = {}
     if not PEER_PYTHON.exists():
-        _run([sys.executable, "-m", "venv", str(PEERS / "py")], troubles, "python")
+        # Debian's Python has no ensurepip, and needs none: the pip of this environment installs into that one.
+        _run([sys.executable, "-m", "venv", "--without-pip", str(PEERS / "py")], troubles, "python")
     for package in PYTHON_PACKAGES:
         if PEER_PYTHON.exists() and not _python_version(package):
-            _run([str(PEER_PYTHON), "-m", "pip", "install", "--quiet", package], troubles, package)
+            pip = [sys.executable, "-m", "pip", "--python", str(PEER_PYTHON)]
+            _run([*pip, "install", "--quiet", package], troubles, package)
     npm = shutil.which("npm")
     folder = PEERS / "node"
     if npm is None:

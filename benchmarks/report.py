@@ -32,7 +32,8 @@ def page(results: Results, chart: str) -> str:
         f"Measured {_when(facts)} on {machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB,"
         f" {machine['system']}; load before the run {machine['load_before']}. Server and workers share the machine.",
         f"PostgreSQL {postgres['server_version']}, fsync {postgres['fsync']},"
-        f" synchronous_commit {postgres['synchronous_commit']}, shared_buffers {postgres['shared_buffers']};"
+        f" synchronous_commit {postgres['synchronous_commit']}, min_wal_size {postgres['min_wal_size']},"
+        f" shared_buffers {postgres['shared_buffers']};"
         f" Python {facts['python']}, "
         + ", ".join(f"{name} {version}" for name, version in facts["packages"].items() if version)
         + ".",
@@ -69,6 +70,8 @@ def page(results: Results, chart: str) -> str:
         "- *mixed*: half of the rate at which enqueue and drain, one after the other, would keep up.",
         "- *hindered drains*: in turns with a clean drain of the same system; the part is of that one. With an old"
         f" snapshot held open {sizes['snapshot']:,} tasks are drained. Slow systems are not hindered any further.",
+        "- *Python*: one that a distribution ships is built with profile-guided optimization. Without it, as pyenv"
+        " builds by default, a worker and all peers in Python take about 1.4 times as much CPU time.",
         "- *raw SQL*: what the server does without a queue around it: pgbench's single inserts and a COPY from Python"
         " into Holdfast's own table, batches of 500 claimed and deleted by pgbench in a bare one.",
         "",

@@ -7,6 +7,7 @@ from typing import Any
 from benchmarks.adapters.common import handled, main
 from holdfast import App, Done, Entry
 from holdfast._db.migrate import migrate
+from holdfast._model.collecting import loaded_set_aside
 
 app = App()
 
@@ -71,8 +72,9 @@ class Ours:
         app.use(url)
         async with app:
             worker = app.make_worker()
-            await go()
-            await worker.run()
+            with loaded_set_aside():  # as `holdfast worker` does
+                await go()
+                await worker.run()
 
 
 if __name__ == "__main__":

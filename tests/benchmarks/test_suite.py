@@ -43,7 +43,8 @@ FACTS: dict[str, Any] = {
     "machine": {"system": "Linux", "processor": "a <fast> one", "cores": 2, "memory_gb": 8.0, "load_before": 0.1},
     "python": "3.13.0",
     "packages": {"holdfast": "1.0", "uvloop": None},
-    "postgres": {"server_version": "18.0", "fsync": "on", "synchronous_commit": "on", "shared_buffers": "256MB"},
+    "postgres": {"server_version": "18.0", "fsync": "on", "synchronous_commit": "on"}
+    | {"min_wal_size": "1GB", "shared_buffers": "256MB"},
     "peers": {"graphile-worker": "0.18.0"},
     "sizes": {"rounds": 3, "tasks": 1000, "snapshot": 3000},
     "settings": {"holdfast": "defaults", "graphile-worker": "localQueue 1,000"},

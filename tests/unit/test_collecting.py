@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import App, EnqueueRefused
-from holdfast._model.collecting import no_collecting
+from holdfast._model.collecting import loaded_set_aside, no_collecting
 from holdfast._model.request import requests_of
 
 
@@ -19,6 +19,20 @@ def test_the_collector_is_as_it_was_before(was_on: bool) -> None:
         assert gc.isenabled() == was_on
     finally:
         gc.enable() if before else gc.disable()
+
+
+def test_what_is_loaded_is_set_aside_and_given_back() -> None:
+    class Loaded:
+        itself: object
+
+    loaded, before = Loaded(), gc.get_freeze_count()
+    loaded.itself = loaded
+    with pytest.raises(ZeroDivisionError), loaded_set_aside():
+        assert gc.get_freeze_count() > before
+        assert not any(each is loaded for each in gc.get_objects()), "the collector does not walk over it"
+        raise ZeroDivisionError
+    assert gc.get_freeze_count() == 0
+    assert any(each is loaded for each in gc.get_objects()), "from now on it may be garbage as before"
 
 
 def test_the_collector_comes_back_when_a_request_is_refused() -> None:

@@ -149,7 +149,9 @@ def run_worker(
     begun: "Callable[[Worker, asyncio.Task[None]], None] | None" = None,
 ) -> None:
     """Runs a worker in a loop of its own until it ends, or until one of these signals ends it."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    from holdfast._model.collecting import loaded_set_aside
+
+    with loaded_set_aside(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(make, on_signals, drain, begun))
 
 
