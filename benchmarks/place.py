@@ -151,8 +151,8 @@ def place(url: str | None) -> Iterator[Place]:
     try:
         server = embedded.start(folder)
         started = Place(server.url(), str(server.bindir / "pgbench"), server.pid)
-        # Its log of changes is recycled, as on a server that has run for a while. Else each measurement would first have
-        # to make and zero those files, because the one before it has ended with a checkpoint.
+        # Its log of changes is recycled, as on a server that has run for a while. Else each measurement would have to
+        # make and zero those files first, because the one before it has ended with a checkpoint.
         started.execute("ALTER SYSTEM SET min_wal_size = '1GB'")
         # There to count the statements of an idle worker; otherwise it does nothing.
         started.execute("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'")
