@@ -64,6 +64,7 @@ def page(results: Results, chart: str) -> str:
         "",
         f"- *drain*: {sizes['tasks']:,} tasks wait already; from the start of the workers to the last task. All must be"
         " recorded as done afterwards. CPU and memory are read from the system, WAL and commits from the server.",
+        "- *two processes*: each time, one process drains as many right after.",
         "- *bulk*: the median of three calls in each round.",
         "- *latency*: from the return of the enqueue, which is after its commit, to the first line of the task."
         " Less than nothing means that the task began before its producer had read the answer.",

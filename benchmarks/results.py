@@ -157,16 +157,11 @@ def _best_peer(workload: str) -> Callable[[Results], float | None]:
     return found
 
 
-def _two_over_one(results: Results) -> float | None:
-    one, two = results.find("drain", OURS), results.find("drain-2", OURS)
-    return None if one is None or two is None else two.median / one.median
-
-
 TARGETS = [
     Target("drain, one process, against graphile-worker", 1.25, _against("drain", "graphile-worker")),
     Target("drain, one process, against PgQueuer", 3.0, _against("drain", "PgQueuer")),
     Target("drain, one process, against the raw batch limit", 0.70, _against("drain", RAW)),
-    Target("drain, two processes against one", 1.1, _two_over_one),
+    Target("drain, two processes against one", 1.1, _own("drain-2", "over_one")),
     Target("drain, two processes, against graphile-worker", 1.1, _against("drain-2", "graphile-worker")),
     Target("three-step tasks a second", 5000, _own("steps", "rate")),
     Target("three-step task, against absurd", 25, _against("steps", "absurd")),

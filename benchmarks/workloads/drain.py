@@ -22,9 +22,19 @@ def measure(processes: int, bench: Bench, system: System) -> dict[str, float]:
     if "drain" in system.does:
         return {"rate": bench.drain(system, tasks, processes)}
     bench.ask(system, "bulk", tasks=tasks)
-    if processes > 1:
-        return {"rate": bench.drain(system, tasks, processes)}
-    return _with_costs(bench, system, tasks)
+    if processes == 1:
+        return _with_costs(bench, system, tasks)
+    rate = bench.drain(system, tasks, processes)
+    return {"rate": rate, **_over_one(bench, system, tasks, rate)}
+
+
+def _over_one(bench: Bench, system: System, tasks: int, rate: float) -> dict[str, float]:
+    """Against one process in the same turn: only neighbours are compared. Slow systems are not measured twice."""
+    if system.few < 1:
+        return {}
+    bench.fresh(system)
+    bench.ask(system, "bulk", tasks=tasks)
+    return {"over_one": rate / bench.drain(system, tasks)}
 
 
 def _with_costs(bench: Bench, system: System, tasks: int) -> dict[str, float]:
@@ -50,6 +60,6 @@ def _with_costs(bench: Bench, system: System, tasks: int) -> dict[str, float]:
 
 def workload(processes: int) -> Workload:
     who = "one process" if processes == 1 else f"{processes} processes"
-    figures = FIGURES if processes == 1 else {"rate": FIGURES["rate"]}
+    figures = FIGURES if processes == 1 else {"rate": FIGURES["rate"], "over_one": Figure("against one", "times")}
     name = "drain" if processes == 1 else f"drain-{processes}"
     return Workload(name, f"Drain of no-op tasks, {who}", figures, partial(measure, processes))
