@@ -39,13 +39,18 @@ async def mail(*, value: Any) -> Any:
 def copies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A line for each COPY from here on."""
     seen: list[str] = []
-    pieces = rows.pieces
 
-    def noticed(*arguments: Any) -> Any:
-        seen.append("COPY")
-        return pieces(*arguments)
+    def notice(name: str) -> None:
+        pieces = getattr(rows, name)
 
-    monkeypatch.setattr(plans, "pieces", noticed)
+        def noticed(*arguments: Any) -> Any:
+            seen.append("COPY")
+            return pieces(*arguments)
+
+        monkeypatch.setattr(plans, name, noticed)
+
+    notice("pieces")
+    notice("bare_pieces")
     return seen
 
 
@@ -87,6 +92,22 @@ async def test_Q12_a_copy_writes_what_statements_write(
         expected = row(holdfast.url, theirs.id) | {"id": None}
         assert row(holdfast.url, ours.id) | {"id": None} == expected
         assert row(holdfast.url, others.id) | {"id": None} == expected
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_Q12_a_copy_of_bare_tasks_writes_what_statements_write(
+    holdfast: Harness, copies: list[str], monkeypatch: pytest.MonkeyPatch, blocking: bool
+) -> None:
+    """Nothing is said of their times: the table's defaults must come to the same."""
+    holdfast.clock.set(datetime(2030, 1, 1, 0, 0, 0, 654321, tzinfo=UTC))
+    calls: list[Any] = [store.bind(value=text) for text in ODD] + [mail.bind(value=n) for n in range(MANY)]
+    copied: Any = holdfast.app.sync.enqueue_many(calls) if blocking else await holdfast.app.enqueue_many(calls)
+    assert copies == ["COPY"]
+    monkeypatch.setattr(plans, "COPIED", 10**9)
+    written = await holdfast.app.enqueue_many(calls)
+    assert copies == ["COPY"]
+    for ours, theirs in zip(copied, written, strict=True):
+        assert row(holdfast.url, ours.id) | {"id": None} == row(holdfast.url, theirs.id) | {"id": None}
 
 
 @pytest.mark.parametrize("blocking", [False, True])

@@ -46,6 +46,11 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     durable: bool | None = None
     """Whether to wait for the disk; None: as the App says."""
 
+    @property
+    def bare(self) -> bool:
+        """Whether it is due at once, and has neither deadline nor headers: as most are."""
+        return not self.delay and self.at is None and self.deadline is None and self.headers is None
+
 
 _NO_OPTIONS = Request(
     id=UUID(int=0),

@@ -39,6 +39,10 @@ RETURNING id
 -- Many new tasks without keys, of any queues. A COPY takes no expressions: their times count from clock, read just before.
 COPY holdfast.task (id, queue, kind, step, priority, run_at, created_at, deadline, args, headers) FROM STDIN WITH (ENCODING 'UTF8')
 
+-- copy_bare_tasks --
+-- Many new tasks as most are: due at once, without keys, deadlines and headers. What is left out, the table knows.
+COPY holdfast.task (id, queue, kind, step, priority, args) FROM STDIN WITH (ENCODING 'UTF8')
+
 -- clock --
 -- What time it is: microseconds since 1970, as a text that every driver reads alike.
 SELECT (extract(epoch FROM holdfast.now()) * 1000000)::bigint::text

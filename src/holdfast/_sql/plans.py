@@ -16,7 +16,7 @@ from holdfast._model.step import MAIN
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.records import Declared, NewTask, Placed
-from holdfast._sql.rows import pieces
+from holdfast._sql.rows import bare_pieces, pieces
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 T = TypeVar("T")
@@ -128,8 +128,7 @@ def enqueue_many(
 ) -> Plan[tuple[list[Enqueued], set[str]]]:
     """Many tasks. `copy`: this connection can COPY. Answers with the queues as well: somebody must be told of each."""
     if copy and len(requests) >= COPIED and (queues := _queues_of_plain(requests)) is not None:
-        now = yield queries.clock()
-        yield queries.copy_tasks(pieces(requests, now))
+        yield from _copy(queries, requests)
         return [Enqueued(request.id, request.kind) for request in requests], queues
     tasks = yield from new_tasks(queries, requests)
     answers = yield from _enqueue_all(queries, tasks, copy=copy)
@@ -176,8 +175,7 @@ def _write(queries: Queries, tasks: Sequence[NewTask], *, copy: bool) -> Plan[se
     """Writes tasks without keys, a statement per queue and part, or a COPY if there are many. Which of them were new;
     None if all were: a COPY fails otherwise."""
     if copy and len(tasks) >= COPIED:
-        now = yield queries.clock()
-        yield queries.copy_tasks(pieces(tasks, now))
+        yield from _copy(queries, tasks)
         return None
     by_queue: dict[str, list[NewTask]] = {}
     for task in tasks:
@@ -187,6 +185,14 @@ def _write(queries: Queries, tasks: Sequence[NewTask], *, copy: bool) -> Plan[se
         for start in range(0, len(group), MANY):
             created |= yield queries.enqueue_many(queue, group[start : start + MANY])
     return created
+
+
+def _copy(queries: Queries, tasks: Sequence[NewTask] | Sequence[Request]) -> Plan[None]:
+    if all(task.bare for task in tasks):
+        yield queries.copy_bare_tasks(bare_pieces(tasks))
+    else:
+        now = yield queries.clock()
+        yield queries.copy_tasks(pieces(tasks, now))
 
 
 def _enqueued(task: NewTask, placed: Placed) -> Enqueued:

@@ -2,6 +2,7 @@
 
 A COPY takes no expressions, so times are worked out here, from the database's clock as it was read in the same
 transaction right before: `delay` and `deadline` count from then, and tasks of one COPY have one `created_at`.
+If all are due at once, the table's defaults say the same, and the server has two times less to read in each row.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,6 +37,21 @@ def pieces(tasks: Iterable[NewTask] | Iterable[Request], now: datetime) -> Itera
         yield "".join(rows).encode()
 
 
+def bare_pieces(tasks: Iterable[NewTask] | Iterable[Request]) -> Iterator[bytes]:
+    """The same of tasks that are all bare, with nothing to say but: id, queue, kind, step, priority, args."""
+    alike: dict[tuple[object, ...], str] = {}
+    left: Iterator[NewTask | Request] = iter(tasks)
+    while part := list(islice(left, AT_ONCE)):
+        rows: list[str] = []
+        for task in part:
+            what = (task.queue, task.kind, task.step, task.priority)
+            middle = alike.get(what)
+            if middle is None:
+                middle = alike[what] = "\t".join(map(str, what))
+            rows.append(f"{task.id.hex}\t{middle}\t{_escaped(task.args)}\n")
+        yield "".join(rows).encode()
+
+
 def _middle(task: NewTask | Request, now: datetime) -> str:
     run_at = _time(now, task.delay if task.at is None else task.at)
     deadline = NULL if task.deadline is None else _time(now, task.deadline)
@@ -51,4 +67,7 @@ def _time(now: datetime, when: datetime | timedelta) -> str:
 
 
 def _escaped(json: bytes) -> str:
-    return json.decode().replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    text = json.decode()
+    if "\\" not in text and text.isprintable():
+        return text
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")

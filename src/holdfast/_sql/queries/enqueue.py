@@ -86,6 +86,9 @@ class EnqueueQueries(Base):
     def copy_tasks(self, rows: Iterable[bytes]) -> Query[None]:
         return Query(self._statements["copy_tasks"], (), nothing, rows)
 
+    def copy_bare_tasks(self, rows: Iterable[bytes]) -> Query[None]:
+        return Query(self._statements["copy_bare_tasks"], (), nothing, rows)
+
     def clock(self) -> Query[datetime]:
         return self._query("clock", _microseconds)
 
