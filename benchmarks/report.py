@@ -62,8 +62,9 @@ def page(results: Results, chart: str) -> str:
     lines += [
         "## How it is measured",
         "",
-        f"- *drain*: {sizes['tasks']:,} tasks wait already; from the start of the workers to the last task. All must be"
-        " recorded as done afterwards. CPU and memory are read from the system, WAL and commits from the server.",
+        f"- *drain*: {sizes['tasks']:,} tasks wait already, in analyzed tables; from the start of the workers to the"
+        " last task. All must be recorded as done afterwards. CPU and memory are read from the system, WAL and commits"
+        " from the server.",
         "- *two processes*: each time, one process drains as many right after.",
         "- *bulk*: the median of three calls in each round.",
         "- *latency*: from the return of the enqueue, which is after its commit, to the first line of the task."

@@ -51,7 +51,7 @@ def measure(what: str, bench: Bench, system: System) -> dict[str, float]:
     for hindrance in (what, ""):
         planted = hindrance if hindrance in ("future", "archived", "unroutable") else ""
         bench.fresh(system, planted, partial(_plant, bench, system, planted))
-        bench.ask(system, "bulk", tasks=tasks, priorities=10 if hindrance == "priorities" else 1)
+        bench.fill(system, tasks, priorities=10 if hindrance == "priorities" else 1)
         with _old_snapshot(bench.place.work) if hindrance == "snapshot" else nullcontext():
             rates.append(bench.drain(system, tasks))
     return {"rate": rates[0], "part": 100 * rates[0] / rates[1]}

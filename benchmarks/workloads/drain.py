@@ -21,7 +21,7 @@ def measure(processes: int, bench: Bench, system: System) -> dict[str, float]:
     bench.fresh(system)
     if "drain" in system.does:
         return {"rate": bench.drain(system, tasks, processes)}
-    bench.ask(system, "bulk", tasks=tasks)
+    bench.fill(system, tasks)
     if processes == 1:
         return _with_costs(bench, system, tasks)
     rate = bench.drain(system, tasks, processes)
@@ -33,7 +33,7 @@ def _over_one(bench: Bench, system: System, tasks: int, rate: float) -> dict[str
     if system.few < 1:
         return {}
     bench.fresh(system)
-    bench.ask(system, "bulk", tasks=tasks)
+    bench.fill(system, tasks)
     return {"over_one": rate / bench.drain(system, tasks)}
 
 

@@ -7,7 +7,7 @@ from benchmarks.systems import System
 def measure(bench: Bench, system: System) -> dict[str, float]:
     tasks = bench.count(system, bench.sizes.tasks // 2)
     bench.fresh(system)
-    bench.ask(system, "bulk", tasks=tasks, steps=3)
+    bench.fill(system, tasks, steps=3)
     return {"rate": bench.drain(system, tasks, steps=3)}
 
 
