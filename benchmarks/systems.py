@@ -163,10 +163,15 @@ class Child:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                self._lines.put(json.loads(line))
-        self._lines.put(None)
+        try:
+            for line in self._process.stdout:
+                if line.startswith("{"):
+                    self._lines.put(json.loads(line))
+        except ValueError as error:
+            self._errors = [*self._errors, f"what it said is no JSON: {error}"]
+            self._process.kill()  # nobody would hear what else it says
+        finally:
+            self._lines.put(None)
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None

@@ -90,5 +90,6 @@ export async function main(adapter) {
   }
   await adapter.open(url);
   await { single, bulk, send, load }[verb](adapter, options);
+  await new Promise((written) => process.stdout.write("", written)); // or a long answer is cut off
   process.exit(0);
 }
