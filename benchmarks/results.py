@@ -89,6 +89,8 @@ class Results:
         """Together with the workloads of an earlier run that were not measured this time."""
         anew = {figure.workload for figure in self.figures} | self.failures.keys()
         facts = {**self.facts, "took_seconds": self.facts["took_seconds"] + earlier.facts["took_seconds"]}
+        # How busy the machine was before the first part: a later one may begin right after us.
+        facts["machine"] = {**self.facts["machine"], "load_before": earlier.facts["machine"]["load_before"]}
         facts["began"] = earlier.facts.get("began", earlier.facts["when"])
         for about in ("settings", "keeps", "peers"):
             facts[about] = {**earlier.facts[about], **self.facts[about]}

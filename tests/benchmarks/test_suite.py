@@ -130,12 +130,14 @@ def test_a_report_survives_its_json(results: Results) -> None:
 
 def test_a_workload_that_is_measured_once_more_is_added_to_the_rest(results: Results) -> None:
     results.add("bulk", "Bulk", "holdfast", "rate", TASKS, 1.0)
-    anew = Results({**FACTS, "when": "2026-02-02T00:00:00+00:00", "settings": {"holdfast": "defaults"}})
+    busy = {"machine": {**FACTS["machine"], "load_before": 9.0}}
+    anew = Results({**FACTS, **busy, "when": "2026-02-02T00:00:00+00:00", "settings": {"holdfast": "defaults"}})
     anew.add("drain", "Drain", "holdfast", "rate", TASKS, 7.0)
     both = anew.added_to(results)
     assert [(r.workload, r.values) for r in both.figures] == [("bulk", [1.0]), ("drain", [7.0])]
     assert both.failures == {}
     assert both.facts["took_seconds"] == 600
+    assert both.facts["machine"] == FACTS["machine"], "a later part is busy with the one before"
     assert both.facts["settings"] == FACTS["settings"]
     assert "in parts from 2026-01-01T00:00:00+00:00 to 2026-02-02T00:00:00+00:00" in page(both, "x")
 
