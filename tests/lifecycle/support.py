@@ -114,6 +114,7 @@ class Db:
         crash_limits: str = "{}",
         lease: timedelta = LEASE,
         marks: list[datetime] | None = None,
+        mark_ids: Sequence[UUID] | None = None,
         suspects: int = 1,
         via: Connection[Any] | None = None,
     ) -> list[Claimed]:
@@ -126,6 +127,7 @@ class Db:
             known=known,
             crash_limits=crash_limits,
             marks=marks,
+            mark_ids=mark_ids,
             suspects=suspects,
         )
         return self.run(query, via)

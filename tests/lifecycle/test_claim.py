@@ -143,6 +143,14 @@ def test_M12_a_mark_hides_what_lies_before_it_and_only_there(db: Db, worker: UUI
     assert ids(db.claim(worker, 10)) == [old], "a full scan finds everything"
 
 
+def test_M12_a_mark_tells_tasks_of_one_instant_apart(db: Db, worker: UUID) -> None:
+    """All tasks of a bulk enqueue are due at one: only ids tell where those begin that were not claimed yet."""
+    first, second, third = sorted(db.enqueue(at=NOW - timedelta(minutes=1)) for _ in range(3))
+    instant = [NOW - timedelta(minutes=1)] * 10
+    assert ids(db.claim(worker, 10, marks=instant, mark_ids=[second] * 10)) == [second, third]
+    assert ids(db.claim(worker, 10)) == [first], "a full scan finds everything"
+
+
 def test_M12_a_mark_learned_from_a_claim_does_not_hide_its_own_instant(db: Db, worker: UUID) -> None:
     """Times come back as seconds: they must name the same microsecond when they return as a mark."""
     for micro in range(0, 1_000_000, 24_691):

@@ -9,6 +9,7 @@ import pytest
 from holdfast._engine.marks import Marks
 from holdfast._engine.pace import MOST_AHEAD, Pace
 from holdfast._engine.settings import WorkerSettings
+from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.records import Claimed
 from holdfast.errors import ConfigError
 
@@ -63,14 +64,18 @@ def test_M12_a_mark_is_set_per_priority_by_a_full_batch_and_dropped_by_time(cloc
     start = datetime(2026, 1, 1, tzinfo=UTC)
     marks = Marks()
     beginning = marks.current()[0]
-    marks.learn([row(9, start), row(9, start + timedelta(1)), row(3, start + timedelta(2))])
+    rows = [row(9, start), row(9, start + timedelta(1)), row(3, start + timedelta(2))]
+    far = datetime(2200, 1, 1, tzinfo=UTC)
+    marks.learn([*rows, row(1, far)])
     clock.now += 0.5
     current = marks.current()
     slack = timedelta(milliseconds=1)
-    assert (current[9], current[3], current[0]) == (start - slack, start + timedelta(2) - slack, beginning)
+    assert (current[9], current[3], current[0]) == (start, start + timedelta(2), beginning)
+    assert (marks.ids[9], marks.ids[3], marks.ids[0]) == (rows[0].id, rows[2].id, NO_ID)
+    assert (current[1], marks.ids[1]) == (far - slack, NO_ID), "so far away seconds are not exact"
     assert marks.until_scan() == pytest.approx(0.5)
     clock.now += 0.5
-    assert marks.current() == [beginning] * 10
+    assert (marks.current(), marks.ids) == ([beginning] * 10, [NO_ID] * 10)
     assert marks.until_scan() == float("inf")
 
 

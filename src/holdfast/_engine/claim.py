@@ -201,6 +201,7 @@ class Claimer:
         return await self._take_in(queue, await self._link.run(self._query(queue, limit)), limit, sent)
 
     def _query(self, queue: str, limit: int) -> Query[list[Claimed]]:
+        marks = self._marks[queue]
         return self._queries.claim(
             queue,
             self.worker_id,
@@ -208,7 +209,8 @@ class Claimer:
             lease=self._lease,
             known=self._known.steps,
             crash_limits=self._known.crash_limits,
-            marks=self._marks[queue].current(),
+            marks=marks.current(),
+            mark_ids=marks.ids if marks.set else None,
             suspects=0 if self._roster.on_probation() else 1,
         )
 

@@ -2,23 +2,29 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
+from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.records import Claimed
 
 MARK_SECONDS = 1.0
 
 _BEGINNING = datetime(1000, 1, 1, tzinfo=UTC)
+_EXACT = 2.0**31
+"""Up to here, seconds since 1970 tell microseconds apart."""
 _ROUNDING = timedelta(milliseconds=1)
 
 
 class Marks:
     """Where the claimable tasks of one queue begin, per priority: what lies before was claimed, or is unclaimable.
 
-    A mark hides late commits and tasks put back, so a full scan follows at least once a second while one is set.
+    A place in the order of claims: a time, and an id among those of that time, for all tasks of a bulk enqueue are due
+    at one. A mark hides late commits and tasks put back: a full scan follows once a second while one is set.
     """
 
     def __init__(self) -> None:
         self._marks = [_BEGINNING] * 10
+        self._ids = [NO_ID] * 10
         self._scanned = 0.0
         self.set = False
 
@@ -30,20 +36,27 @@ class Marks:
             self._scanned = time.monotonic()
         return self._marks
 
+    @property
+    def ids(self) -> list[UUID]:
+        """The ids that belong to the current marks."""
+        return self._ids
+
     def learn(self, rows: list[Claimed]) -> None:
         """After a full batch: what was claimed before it lies behind."""
-        marks = list(self._marks)
-        earliest = {row.priority: row.run_at for row in reversed(rows)}
-        for priority, run_at in earliest.items():
-            marks[priority] = datetime.fromtimestamp(run_at, UTC) - _ROUNDING
-        self._marks, self.set = marks, True
+        marks, ids = list(self._marks), list(self._ids)
+        earliest = {row.priority: row for row in reversed(rows)}
+        for priority, row in earliest.items():
+            exact = abs(row.run_at) < _EXACT
+            marks[priority] = datetime.fromtimestamp(row.run_at, UTC) - (timedelta(0) if exact else _ROUNDING)
+            ids[priority] = row.id if exact else NO_ID
+        self._marks, self._ids, self.set = marks, ids, True
 
     def skip_to(self, moment: datetime) -> None:
         """Many unclaimable tasks lie in front: pass over them until the next full scan."""
-        self._marks, self.set = [moment] * 10, True
+        self._marks, self._ids, self.set = [moment] * 10, [NO_ID] * 10, True
 
     def drop(self) -> None:
-        self._marks, self.set = [_BEGINNING] * 10, False
+        self._marks, self._ids, self.set = [_BEGINNING] * 10, [NO_ID] * 10, False
 
     def until_scan(self) -> float:
         """Seconds that a worker may trust an empty answer."""

@@ -34,7 +34,8 @@ WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
     CROSS JOIN LATERAL (
         SELECT c.id FROM holdfast.task c
         WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes <= 0 AND c.priority = p.priority
-          AND c.run_at <= holdfast.now() AND c.run_at >= (:marks::timestamptz[])[p.priority + 1]
+          AND c.run_at <= holdfast.now()
+          AND (c.run_at, c.id) >= ((:marks::timestamptz[])[p.priority + 1], (:mark_ids::uuid[])[p.priority + 1])
           AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
           AND c.kind || '.' || c.step = ANY (:known::text[])
           AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))

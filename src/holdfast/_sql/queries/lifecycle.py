@@ -8,6 +8,10 @@ from holdfast._sql.queries.base import Base, Ids, T, array, by_id, names, nothin
 from holdfast._sql.query import Query, Row, Statement
 from holdfast._sql.records import Claimed, Fence, Obstacles, Recorded
 
+NO_ID = UUID(int=0)
+"""Comes before all ids."""
+_NO_IDS = array([NO_ID] * 10)
+
 
 class LifecycleQueries(Base):
     """How tasks are claimed and how attempts end."""
@@ -26,6 +30,7 @@ class LifecycleQueries(Base):
         known: list[str],
         crash_limits: str,
         marks: list[datetime],
+        mark_ids: Sequence[UUID] | None = None,
         suspects: int = 1,
     ) -> Query[list[Claimed]]:
         return self._query(
@@ -38,6 +43,7 @@ class LifecycleQueries(Base):
             known=names(tuple(known)),
             crash_limits=crash_limits,
             marks=times(tuple(marks)),
+            mark_ids=_NO_IDS if mark_ids is None else array(mark_ids),
             suspects=suspects,
         )
 
