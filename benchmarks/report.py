@@ -42,7 +42,8 @@ def page(results: Results, chart: str) -> str:
         f"This run: {sizes['rounds']} round(s) of {len({r.workload for r in results.figures})} of {len(WORKLOADS)}"
         f" workloads, with {len(facts['settings'])} of {len(SYSTEMS)} systems. Each figure is the median of the rounds"
         f" with its range; in each round all systems take turns, each on a fresh database. It took"
-        f" {facts['took_seconds'] / 60:.0f} minutes.",
+        f" {facts['took_seconds'] / 60:.0f} minutes."
+        + (" Parts measured later may have fewer systems: those in their tables." if "began" in facts else ""),
         "",
         f"![Drained tasks a second, single enqueues and latency of all systems]({chart})",
         "",
