@@ -20,8 +20,8 @@ class Sizes:
     unroutable: int = 100_000
     snapshot: int = 300_000
     settle_seconds: float = 3.0
-    idle_after: float = 10.0
-    idle_seconds: float = 15.0
+    idle_after: float = 18.0
+    idle_seconds: float = 60.0
     rounds: int = 3
 
 

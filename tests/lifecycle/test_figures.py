@@ -1,5 +1,6 @@
 """Figures: every attempt of the log is counted once, whoever counts and however late it comes."""
 
+import asyncio
 import random
 from collections import Counter
 from datetime import datetime, timedelta
@@ -10,10 +11,12 @@ from psycopg import Connection
 
 from holdfast import insights
 from holdfast._db.connection import connect_sync, with_database
+from holdfast._db.link import Link
+from holdfast._engine.maintenance import CHORES, Maintenance
 from holdfast._model.duration import seconds
 from holdfast._model.figures import BUCKETS, Figures
 from holdfast._sql import figures
-from holdfast._sql.figures import Rolled
+from holdfast._sql.figures import Place, Rolled
 from holdfast._sql.plans import drive_sync
 
 from .support import NOW, Db
@@ -171,6 +174,78 @@ def test_two_workers_do_not_count_at_once(counting: Db) -> None:
     first.execute(b"COMMIT")
     roll_all(counting)
     assert counted(counting) == 1
+
+
+def test_a_worker_opens_its_connection_only_if_there_is_a_minute_to_count(own_db: Db) -> None:
+    begin(own_db, NOW)
+    ended(own_db, NOW)
+    looks = "SELECT looked_at FROM holdfast.figure_place"
+    noted = "SELECT seen_at FROM holdfast.figure_place"
+    passes: list[tuple[datetime, datetime]] = []
+
+    class Watched(Maintenance):
+        async def once(self, chores: Any = CHORES) -> Any:
+            passes.append(place(own_db))
+            return await super().once(chores)
+
+    async def at(seconds: float, what: str) -> datetime:
+        moment = NOW + timedelta(seconds=seconds)
+        own_db.clock.set(moment)
+        async with asyncio.timeout(20):
+            while own_db.one(what) != moment:
+                await asyncio.sleep(0.01)
+        return moment
+
+    async def work() -> None:
+        glance = Link(own_db.url, own_db.queries, "glance")
+        made = Watched(Link(own_db.url, own_db.queries, "m"), own_db.queries, glance=glance)
+        made.first, made.count = 1000.0, 0.02
+        task = asyncio.create_task(made.run())
+        try:
+            await at(69, looks)  # the minute is not over for sure
+            assert own_db.one(noted) == NOW
+            await at(70, noted)  # now it waits for those whose transactions are open
+            assert place(own_db) == (NOW, NOW) and not passes
+            await at(71, noted)  # it has counted, and noted them again
+            assert place(own_db) == (NOW + MINUTE, NOW + MINUTE) and len(passes) == 1
+            await at(129, looks)
+            assert own_db.one(noted) == NOW + timedelta(seconds=71) and len(passes) == 1
+        finally:
+            task.cancel()
+            await asyncio.gather(task, glance.close(), return_exceptions=True)
+
+    asyncio.run(work())
+    assert counted(own_db) == 1
+
+
+def test_who_has_looked_lately_is_relied_upon(counting: Db) -> None:
+    def look(seconds: float) -> Place | None:
+        counting.clock.set(NOW + timedelta(seconds=seconds))
+        return counting.run(figures.look(counting.queries, timedelta(seconds=10)))
+
+    assert look(9.9) is None
+    assert look(10) is not None
+    assert look(19.9) is None
+    assert look(9) is not None  # the clock was set back
+    assert look(10) is None
+    ahead = look(-1)
+    assert ahead is not None and ahead.is_to_count
+    assert look(300) is not None
+
+
+def test_a_transaction_that_is_open_is_not_noted_anew(counting: Db) -> None:
+    counting.clock.set(NOW + timedelta(seconds=70))
+    other = counting.connect()
+    other.execute(b"BEGIN")
+    counting.sql("SELECT 1", via=other)
+    counting.run(figures.note_open(counting.queries))
+    for seconds, is_to_count in [(90, False), (179, False), (180, True)]:
+        counting.clock.set(NOW + timedelta(seconds=seconds))
+        found = counting.run(figures.look(counting.queries, timedelta()))
+        assert found is not None and (found.is_to_note, found.is_to_count) == (False, is_to_count)
+    other.execute(b"ROLLBACK")
+    found = counting.run(figures.look(counting.queries, timedelta()))
+    assert found is not None and found.is_to_count and found.end == NOW + MINUTE
 
 
 def test_a_worker_that_dies_while_counting_leaves_it_to_the_next(counting: Db) -> None:

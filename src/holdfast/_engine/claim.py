@@ -36,7 +36,7 @@ MANY_UNCLAIMABLE = 100
 MANY_AHEAD = 100
 """More than so many beyond its free slots: a worker with that pace is busy, and does not send its claim ahead."""
 SHORTEST_SLEEP = 0.02
-ASK_DUE_EVERY = 10.0
+ASK_DUE_EVERY = 30.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
 
 

@@ -109,7 +109,12 @@ class Maintenance:
     async def _is_to_count(self) -> bool:
         # If it cannot be asked, trying it tells why.
         with suppress(Exception):
-            return not await self._glance.run(figures.rest(self._queries, timedelta(seconds=self.count / 2)))
+            place = await self._glance.run(figures.look(self._queries, timedelta(seconds=self.count / 2)))
+            if place is None or place.is_to_count:
+                return place is not None
+            if place.is_to_note:
+                await self._glance.run(figures.note_open(self._queries))
+            return False
         return True
 
     async def _pass(self, chores: Mapping[str, Chore]) -> Done:

@@ -38,6 +38,32 @@ class Place(NamedTuple):
     now: datetime
     ended: bool
 
+    @property
+    def start(self) -> datetime:
+        """Where counting goes on."""
+        return self.settled if self.ended else self.until
+
+    @property
+    def end(self) -> datetime:
+        """Where it has to stop for now."""
+        if self.ended:
+            return _minute(self.seen_at - GRACE)
+        return self.until if self.now - self.until < PATIENCE else _minute(self.now - GRACE)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the clock was set back since."""
+        return self.until > _minute(self.now)
+
+    @property
+    def is_to_count(self) -> bool:
+        return self.is_ahead or self.start < self.end
+
+    @property
+    def is_to_note(self) -> bool:
+        """Whether a minute is over that can be counted once those have ended whose transactions are open now."""
+        return self.ended and self.settled < _minute(self.now - GRACE)
+
 
 class Rolled(NamedTuple):
     """What came of a piece of counting: how many figures, and whether there is more to do."""
@@ -46,49 +72,49 @@ class Rolled(NamedTuple):
     more: bool
 
 
-def rest(queries: Queries, pause: timedelta) -> Query[bool]:
-    """Whether somebody has counted, or tried to, within this time."""
-    query = queries.read("figures_rest", rest=pause)
-    return Query(query.statement, query.parameters, lambda rows: bool(rows[0][0]))
+def look(queries: Queries, rest: timedelta) -> Query[Place | None]:
+    """How far figures have come; nothing if somebody is at it, or has looked within this time."""
+    query = queries.read("lock_figures", rest=rest)
+    return Query(query.statement, query.parameters, lambda rows: Place(*rows[0]) if rows else None)
+
+
+def note_open(queries: Queries) -> Query[object]:
+    """Notes which transactions are open."""
+    return queries.read("note_open")
 
 
 def roll_up(queries: Queries) -> Plan[Rolled]:
     """Counts a piece of what can be counted now; for one transaction of READ COMMITTED."""
-    rows = yield queries.read("lock_figures")
-    if not rows:
+    place: Place | None = yield look(queries, timedelta())
+    if place is None:
         return Rolled(0, False)
-    place = Place(*rows[0])
-    if place.until > _minute(place.now):
+    if place.is_ahead:
         place = yield from _turned_back(queries, place)
-    start = place.settled if place.ended else place.until
+    start = place.start
     if place.now - start > timedelta(days=1):
         # Days of which there is nothing are passed over at once.
         day = (yield queries.read("day_with_attempts", since=start))[0][0]
         start = max(start, day or _minute(place.now - timedelta(days=1)))
-    if not place.ended:
-        if place.now - place.until < PATIENCE:
-            return Rolled(0, False)
-        return (yield from _count(queries, place, start, _minute(place.now - GRACE)))
-    rolled: Rolled = yield from _count(queries, place, start, _minute(place.seen_at - GRACE), settle=True)
-    if not rolled.more:
-        yield queries.read("note_open")
+    rolled: Rolled = yield from _count(queries, place, start)
+    if place.ended and not rolled.more:
+        yield note_open(queries)
     return rolled
 
 
-def _count(queries: Queries, place: Place, start: datetime, end: datetime, *, settle: bool = False) -> Plan[Rolled]:
+def _count(queries: Queries, place: Place, start: datetime) -> Plan[Rolled]:
     """Counts minutes, and if they are complete, the hours they belong to."""
-    until = min(end, start + AT_ONCE)
+    until = min(place.end, start + AT_ONCE)
     if until <= start:
         return Rolled(0, False)
     yield queries.read("forget_minutes", since=start, until=until)
     made = (yield queries.read("count_minutes", since=start, until=until))[0][0]
     first = _hour(min(start, place.settled))
-    if settle and first < _hour(until):
+    if place.ended and first < _hour(until):
         yield queries.read("forget_hours", since=first, until=_hour(until))
         yield queries.read("count_hours", since=first, until=_hour(until))
-    settled = until if settle else place.settled
+    settled = until if place.ended else place.settled
     yield queries.read("place_figures", settled=settled, until=max(until, place.until))
-    return Rolled(made, until < end)
+    return Rolled(made, until < place.end)
 
 
 def _turned_back(queries: Queries, place: Place) -> Plan[Place]:

@@ -1,16 +1,14 @@
 -- Figures: the log of attempts counted by the minute and the hour, by workers, and read by everybody. A minute is always
 -- counted as a whole, from the log, in place of what was there: doing it twice changes nothing.
 
--- figures_rest --
--- Whether somebody has lately done something about figures.
-SELECT EXISTS (SELECT FROM holdfast.figure_place p
-               WHERE p.looked_at <= holdfast.now() AND p.looked_at > holdfast.now() - :rest::interval)
-
 -- lock_figures --
--- How far figures have come; nothing if another worker is at it. Whether all transactions that were open when it was last noted
--- have ended: a prepared one, of which there should be none, has lost the id it was noted by. After a day nobody is waited for.
+-- How far figures have come; nothing if another worker is at it, or has looked within `rest`. Whether all transactions that were
+-- open when it was last noted have ended: a prepared one, of which there should be none, has lost the id it was noted by. After a
+-- day nobody is waited for.
 UPDATE holdfast.figure_place p SET looked_at = holdfast.now()
-WHERE p.one = (SELECT l.one FROM holdfast.figure_place l FOR UPDATE SKIP LOCKED)
+WHERE p.one = (SELECT l.one FROM holdfast.figure_place l
+               WHERE l.looked_at > holdfast.now() OR l.looked_at <= holdfast.now() - :rest::interval
+               FOR UPDATE SKIP LOCKED)
 RETURNING p.settled, p.until, p.seen_at, holdfast.now(),
           p.seen_at < holdfast.now() - interval '1 day'
           OR (NOT EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.locktype = 'virtualxid' AND l.virtualxid = ANY (p.seen_open))
