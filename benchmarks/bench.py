@@ -26,7 +26,7 @@ class Sizes:
 
 
 QUICK = Sizes(
-    tasks=20_000,
+    tasks=40_000,
     seconds=1.0,
     samples=100,
     mixed_seconds=3.0,
@@ -34,8 +34,6 @@ QUICK = Sizes(
     unroutable=20_000,
     snapshot=60_000,
     settle_seconds=2.0,
-    idle_after=12.0,
-    idle_seconds=10.0,
 )
 """For two minutes."""
 

@@ -40,4 +40,5 @@ WORKLOAD = Workload(
     },
     measure,
     needs=["work"],
+    quick=False,
 )
