@@ -1,6 +1,6 @@
 """Measures Holdfast, its peers and the server alone, side by side.
 
-    python -m benchmarks                          everything, in two hours; peers are installed into
+    python -m benchmarks                          everything, in an hour and a quarter; peers are installed into
                                                   benchmarks/.peers first
     python -m benchmarks --quick                  Holdfast and the server alone, in about two minutes
     python -m benchmarks --only drain,bulk --systems holdfast,graphile-worker --tasks 50000

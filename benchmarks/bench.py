@@ -1,10 +1,10 @@
 """What a workload is, and what it is given: a server with fresh databases, and how much of everything."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.place import WORK, Place
+from benchmarks.place import Place
 from benchmarks.systems import Crew, System, ask
 
 
@@ -46,13 +46,17 @@ class Bench:
     sizes: Sizes
     found: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
 
+    def apart(self, system: System) -> "Bench":
+        """For a system that is measured at the same time as others."""
+        return replace(self, place=self.place.apart(f"apart_{_short(system)}"))
+
     def count(self, system: System, tasks: int | None = None) -> int:
         """How many tasks a system gets: slow ones get fewer."""
         return max(50, int((self.sizes.tasks if tasks is None else tasks) * system.few))
 
     def fresh(self, system: System, plant: str = "", planting: Callable[[], None] | None = None) -> None:
         """A fresh database with the system's tables, and what `planting` puts there, which is done only once."""
-        name = system.adapter.partition(".")[0]
+        name = _short(system)
         if not self.place.exists(name):
             self.place.create()
             ask(system, "setup", self.place.work, {})
@@ -60,7 +64,7 @@ class Bench:
         if plant and planting is not None and not self.place.exists(f"{name}_{plant}"):
             self.place.create(template=name)
             planting()
-            self.place.execute("VACUUM ANALYZE", WORK)
+            self.place.execute("VACUUM ANALYZE", at_work=True)
             self.place.rename(f"{name}_{plant}")
         self.place.create(template=f"{name}_{plant}" if plant else name)
 
@@ -73,7 +77,7 @@ class Bench:
         Whether it has is chance otherwise, and graphile-worker drains half as fast before.
         """
         self.ask(system, "bulk", tasks=tasks, **options)
-        self.place.execute("ANALYZE", WORK)
+        self.place.execute("ANALYZE", at_work=True)
 
     def rate(self, system: System, verb: str, **options: Any) -> float:
         answer = self.ask(system, verb, **options)
@@ -108,6 +112,8 @@ class Workload:
     measure: Callable[[Bench, System], dict[str, float]]
     needs: Sequence[str] = ()
     quick: bool = True
+    at_once: bool = False
+    """Whether all systems are measured at the same time: they need hardly anything of the machine."""
 
     def suits(self, system: System) -> bool:
         return all(need in system.does for need in self.needs)
@@ -116,3 +122,7 @@ class Workload:
 def quantile(values: Sequence[float], part: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def _short(system: System) -> str:
+    return system.adapter.partition(".")[0]

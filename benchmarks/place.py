@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import mkdtemp
@@ -31,16 +31,17 @@ SETTINGS = (
     "autovacuum",
 )
 WORK = "holdfast_bench"
-"""The database of one measurement; those it is copied from have this name and more."""
+"""The database of one measurement; those it is copied from, and those of others meanwhile, have this name and more."""
 
 
 @dataclass
 class Place:
-    """A server. `pid` is its postmaster's, if it runs on this machine and is ours."""
+    """A server. `pid` is its postmaster's, if it runs here and is ours; `name` is that of the work database."""
 
     url: str
     pgbench: str
     pid: int | None = None
+    name: str = WORK
 
     def database(self, name: str) -> str:
         """The URL of another database of this server."""
@@ -48,10 +49,15 @@ class Place:
 
     @property
     def work(self) -> str:
-        return self.database(WORK)
+        return self.database(self.name)
 
-    def execute(self, statement: sql.Composed | LiteralString, database: str | None = None) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url if database is None else self.database(database), autocommit=True) as connection:
+    def apart(self, name: str) -> "Place":
+        """The same server with a work database of its own, for what is measured at the same time as others."""
+        return replace(self, name=f"{WORK}_{name}")
+
+    def execute(self, statement: sql.Composed | LiteralString, *, at_work: bool = False) -> list[tuple[Any, ...]]:
+        """Executes a statement, in the work database or beside it."""
+        with psycopg.connect(self.work if at_work else self.url, autocommit=True) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
@@ -63,7 +69,7 @@ class Place:
 
     def create(self, name: str = "", template: str | None = None) -> None:
         """A fresh database, empty or a copy of a template."""
-        target = sql.Identifier(f"{WORK}_{name}" if name else WORK)
+        target = sql.Identifier(f"{WORK}_{name}" if name else self.name)
         self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(target))
         source = sql.Identifier("template1" if template is None else f"{WORK}_{template}")
         self.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(target, source))
@@ -71,8 +77,9 @@ class Place:
 
     def rename(self, name: str) -> None:
         """Keeps the work database under another name, to be copied."""
-        self.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + WORK + "'")
-        self.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(*map(sql.Identifier, (WORK, f"{WORK}_{name}"))))
+        self.execute(self._about("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {}"))
+        names = map(sql.Identifier, (self.name, f"{WORK}_{name}"))
+        self.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(*names))
 
     def drop_all(self) -> None:
         for (name,) in self.execute("SELECT datname FROM pg_database"):
@@ -84,8 +91,10 @@ class Place:
     def written(self) -> tuple[int, int]:
         """Bytes of WAL so far, and commits in the work database. Idle sessions tell their share with a delay."""
         ((lsn, commits),) = self.execute(
-            "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, xact_commit FROM pg_stat_database"
-            f" WHERE datname = '{WORK}'"
+            self._about(
+                "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, xact_commit FROM pg_stat_database"
+                " WHERE datname = {}"
+            )
         )
         return int(lsn), int(commits)
 
@@ -100,25 +109,33 @@ class Place:
     def counting_statements(self) -> Iterator[None]:
         """Statements of sessions that begin now are counted, if the server can."""
         try:
-            self.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements", WORK)
-            self.execute(f"ALTER DATABASE {WORK} SET pg_stat_statements.track = 'top'")
+            self.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements", at_work=True)
+            self.execute(
+                sql.SQL("ALTER DATABASE {} SET pg_stat_statements.track = 'top'").format(sql.Identifier(self.name))
+            )
         except psycopg.Error:
             yield
             return
         yield
-        self.execute(f"ALTER DATABASE {WORK} RESET pg_stat_statements.track")
+        self.execute(sql.SQL("ALTER DATABASE {} RESET pg_stat_statements.track").format(sql.Identifier(self.name)))
 
     def statements(self) -> int | None:
         """How many were counted so far; None if the server cannot count them."""
         try:
             ((count,),) = self.execute(
-                "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE dbid ="
-                f" (SELECT oid FROM pg_database WHERE datname = '{WORK}') AND query NOT LIKE '%pg_stat_statements%'",
-                WORK,
+                self._about(
+                    "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE dbid ="
+                    " (SELECT oid FROM pg_database WHERE datname = {}) AND query NOT LIKE '%pg_stat_statements%'"
+                ),
+                at_work=True,
             )
         except psycopg.Error:
             return None
         return int(count)
+
+    def _about(self, statement: LiteralString) -> sql.Composed:
+        """A statement about the work database."""
+        return sql.SQL(statement).format(sql.Literal(self.name))
 
     def facts(self) -> dict[str, Any]:
         """The machine, the versions and the settings."""

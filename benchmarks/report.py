@@ -79,7 +79,7 @@ def page(results: Results, chart: str) -> str:
         " into Holdfast's own table, batches of 500 claimed and deleted by pgbench in a bare one.",
         "",
         *READING,
-        "Run it yourself: `make bench` (two hours; peers are installed into `benchmarks/.peers`),"
+        "Run it yourself: `make bench` (an hour and a quarter; peers are installed into `benchmarks/.peers`),"
         " `make bench ARGS=--quick` (two minutes, Holdfast and the server alone), `make bench ARGS=--help`.",
         "",
     ]

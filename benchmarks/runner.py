@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -45,25 +46,38 @@ def run(
         for round_ in range(sizes.rounds):
             # Forth and back: who comes first is told apart from who is faster, and those that are compared stay
             # neighbours, for a machine may be slower a minute later.
-            for system in suited if round_ % 2 == 0 else reversed(suited):
-                if not results.failed(workload.name, system.name):
-                    _measure(bench, workload, system, results)
+            turn = suited if round_ % 2 == 0 else suited[::-1]
+            _measure_all(bench, workload, [s for s in turn if not results.failed(workload.name, s.name)], results)
         facts["took_seconds"] = round(time.monotonic() - began)
         _tell(workload, suited, results)
         keep(results)
     return results
 
 
-def _measure(bench: Bench, workload: Workload, system: System, results: Results) -> None:
+def _measure_all(bench: Bench, workload: Workload, systems: list[System], results: Results) -> None:
+    if workload.at_once and systems:
+        with ThreadPoolExecutor(len(systems)) as threads:
+            found: Iterable[dict[str, float] | str] = list(
+                threads.map(lambda system: _measure(bench.apart(system), workload, system), systems)
+            )
+    else:
+        found = (_measure(bench, workload, system) for system in systems)
+    for system, each in zip(systems, found, strict=True):
+        if isinstance(each, str):
+            results.fail(workload.name, system.name, each)
+            continue
+        bench.found[workload.name, system.name] = each
+        for name, figure in workload.figures.items():
+            if name in each:
+                results.add(workload.name, workload.title, system.name, name, figure, each[name])
+
+
+def _measure(bench: Bench, workload: Workload, system: System) -> dict[str, float] | str:
+    """What was found, or why nothing was."""
     try:
-        found = workload.measure(bench, system)
+        return workload.measure(bench, system)
     except (Trouble, psycopg.Error) as error:
-        results.fail(workload.name, system.name, str(error).strip())
-        return
-    bench.found[workload.name, system.name] = found
-    for name, figure in workload.figures.items():
-        if name in found:
-            results.add(workload.name, workload.title, system.name, name, figure, found[name])
+        return str(error).strip()
 
 
 def _tell(workload: Workload, systems: list[System], results: Results) -> None:

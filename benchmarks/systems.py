@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, LiteralString
 
-from benchmarks.place import WORK, Place
+from benchmarks.place import Place
 
 HERE = Path(__file__).parent
 PEERS = HERE / ".peers"
@@ -275,7 +275,7 @@ class Crew:
             raise Trouble(f"{self.system.name} handled {sum(self.counts):,} tasks, and there were {count:,}")
 
     def left(self) -> int:
-        ((count,),) = self.place.execute(self.system.left, WORK)
+        ((count,),) = self.place.execute(self.system.left, at_work=True)
         return int(count)
 
     def end(self) -> None:

@@ -41,4 +41,5 @@ WORKLOAD = Workload(
     measure,
     needs=["work"],
     quick=False,
+    at_once=True,
 )

@@ -1,6 +1,8 @@
 """The benchmark suite: its workloads run, small, and what is written about a run says what was measured."""
 
 import json
+import threading
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +11,13 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.bench import Figure, Sizes
+from benchmarks.bench import Bench, Figure, Sizes, Workload
 from benchmarks.chart import draw
 from benchmarks.place import Place, place
 from benchmarks.report import page, terminal
 from benchmarks.results import Results
 from benchmarks.runner import run
-from benchmarks.systems import SYSTEMS, System
+from benchmarks.systems import SYSTEMS, System, Trouble
 from benchmarks.workloads import WORKLOADS
 
 pytestmark = pytest.mark.direct("it creates databases of its own and starts processes that need no pooler")
@@ -97,6 +99,28 @@ def test_a_system_that_fails_is_listed_with_the_reason_and_the_others_are_measur
     results = run(server, [bulk], [broken, OURS[0]], TINY, absent={}, versions={}, keep=lambda _: None)
     assert "nothing_like_that" in results.failures["bulk"]["broken"]
     assert [r.system for r in results.figures] == ["holdfast"]
+
+
+def test_what_needs_little_is_measured_of_all_systems_at_once_each_in_a_database_of_its_own(server: Place) -> None:
+    all_there = threading.Barrier(3, timeout=30)
+    systems = [System(name, f"{name}.py", "none", "nothing") for name in ("slow", "broken", "quick")]
+    databases: set[str] = set()
+
+    def measure(bench: Bench, system: System) -> dict[str, float]:
+        databases.add(bench.place.name)
+        bench.place.create()
+        all_there.wait()
+        if system.name == "broken":
+            raise Trouble("it cannot rest")
+        ((found,),) = bench.place.execute("SELECT current_database() = 'holdfast_bench'", at_work=True)
+        time.sleep(0.3 if system.name == "slow" else 0.0)
+        return {"rate": float(found)}
+
+    workload = Workload("rest", "Rest", {"rate": TASKS}, measure, at_once=True)
+    results = run(server, [workload], systems, TINY, absent={}, versions={}, keep=lambda _: None)
+    assert [(r.system, r.median) for r in results.figures] == [("slow", 0.0), ("quick", 0.0)]  # in their order
+    assert results.failures == {"rest": {"broken": "it cannot rest"}}
+    assert len(databases) == 3
 
 
 def test_figures_are_medians_with_their_range_and_ratios_are_taken_round_by_round(results: Results) -> None:
