@@ -112,6 +112,18 @@ def test_a_stuck_thread_does_not_keep_the_process(cli: Cli, start: Start) -> Non
     assert worker.ended() == 0
 
 
+@pytest.mark.parametrize("options", [[], ["--processes", "2"]])
+def test_the_collector_does_not_walk_over_what_a_worker_has_loaded(cli: Cli, start: Start, options: list[str]) -> None:
+    with Path("shop.py").open("a") as file:
+        file.write("\nimport gc\n@app.task\nasync def set_aside() -> int:\n    return gc.get_freeze_count()\n")
+    id = cli.enqueue("set_aside")
+    worker = start("worker", "shop.py", *options, url=cli.url)
+    eventually(lambda: cli.show(id)["task"]["state"] == "done", "the task was not executed")
+    worker.signal(signal.SIGTERM)
+    assert worker.ended() == 0
+    assert cli.show(id)["task"]["result"] > 10_000
+
+
 def test_drain_ends_when_nothing_is_due(cli: Cli, start: Start) -> None:
     ids = [cli.enqueue("add", f"x:={n}", "y:=1") for n in range(3)]
     later = cli.enqueue("add", "x:=1", "y:=1", "--delay", "1h")
