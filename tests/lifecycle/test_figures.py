@@ -239,8 +239,8 @@ def test_a_transaction_that_is_open_is_not_noted_anew(counting: Db) -> None:
     other.execute(b"BEGIN")
     counting.sql("SELECT 1", via=other)
     counting.run(figures.note_open(counting.queries))
-    for seconds, is_to_count in [(90, False), (179, False), (180, True)]:
-        counting.clock.set(NOW + timedelta(seconds=seconds))
+    for after, is_to_count in [(90, False), (179, False), (180, True)]:
+        counting.clock.set(NOW + timedelta(seconds=after))
         found = counting.run(figures.look(counting.queries, timedelta()))
         assert found is not None and (found.is_to_note, found.is_to_count) == (False, is_to_count)
     other.execute(b"ROLLBACK")

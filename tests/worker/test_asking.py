@@ -12,6 +12,7 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from holdfast._db import listen
+from holdfast._db.connection import connect_sync
 from holdfast._db.link import Link
 from holdfast._db.listen import Listener
 from holdfast._db.pooler import PREPARE_AFTER
@@ -28,8 +29,8 @@ NAME = "holdfast asks"
 
 
 @asynccontextmanager
-async def link_to(url: str) -> AsyncIterator[Link]:
-    link = Link(url, Queries(), NAME)
+async def link_to(url: str, **options: Any) -> AsyncIterator[Link]:
+    link = Link(url, Queries(), NAME, **options)
     try:
         yield link
     finally:
@@ -132,6 +133,38 @@ async def test_M19_a_forked_child_sends_nothing_on_its_parents_connection(holdfa
         with pytest.raises(HoldfastError, match="parent process"):
             await link.answer(query)
         await connection.close()
+
+
+async def test_a_transaction_of_one_statement_waits_for_a_lock_no_longer_than_others(holdfast: Harness) -> None:
+    """With or without a pooler, and also if the time is set once for all."""
+    write = asking("UPDATE holdfast.migration SET version = version RETURNING version")
+    limits = asking("SELECT current_setting('lock_timeout')")
+    async with link_to(holdfast.url, lock_timeout="30ms") as link, link_to(holdfast.url) as other:
+        for each, limit in ((link, "30ms"), (other, "31ms")):
+            for _ in range(PREPARE_AFTER + 2):
+                (answer,) = await each.transact([write], lock_timeout=limit)
+                assert answer.count == len(await answer.read()) > 0
+                (answer,) = await each.transact([limits], lock_timeout=limit)
+                assert (answer.count, await answer.read()) == (1, [(limit,)])
+            with connect_sync(holdfast.url) as holder:
+                holder.execute(b"BEGIN")
+                holder.execute(b"LOCK TABLE holdfast.migration IN EXCLUSIVE MODE")
+                with pytest.raises(psycopg.errors.LockNotAvailable):
+                    await each.transact([write], lock_timeout=limit)
+                holder.execute(b"ROLLBACK")
+            (answer,) = await each.transact([write], lock_timeout=limit)
+            assert answer.count > 0
+        (answer,) = await link.transact([asking("SELECT WHERE false")], lock_timeout="30ms")
+        assert (answer.count, await answer.read()) == (0, [])
+
+
+async def test_a_transaction_of_one_statement_reads_what_is_committed_whatever_the_default(holdfast: Harness) -> None:
+    level = asking("SELECT current_setting('transaction_isolation')")
+    name = sql(holdfast.url, "SELECT current_database()")[0][0]
+    sql(holdfast.url, f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
+    async with link_to(holdfast.url, lock_timeout="30ms") as link:
+        (answer,) = await link.transact([level], lock_timeout="30ms")
+        assert await answer.read() == [("read committed",)]
 
 
 async def test_a_refused_statement_leaves_the_connection_in_use(holdfast: Harness) -> None:

@@ -173,7 +173,7 @@ async def test_W3_an_idle_worker_asks_little(holdfast: Harness, monkeypatch: pyt
         await until(lambda: asked["claim"] > 20, "for the worker to be idle")
         asked.clear()
         await until(lambda: asked["claim"] > 100 and asked["overdue"] > 10, "for the time to pass")
-        assert asked["next_due"] <= 20  # one in ten seconds, on however slow a machine
+        assert asked["next_due"] <= 20  # one in half a minute, on however slow a machine
         assert not asked.keys() & {"reap", "reap_cancelled", "expire", "bury"}
         asked.clear()
         await holdfast.app.enqueue(note.bind(1), delay="200ms")

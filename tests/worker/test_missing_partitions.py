@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Context, Done, Tasks
 from holdfast._db.connection import connect_sync
+from holdfast._engine import record
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 
@@ -111,3 +112,31 @@ async def test_M13_with_a_locked_row_in_the_same_flush(holdfast: Harness) -> Non
             other.execute(b"ROLLBACK")
         assert await refs[0].result(timeout=60) == "done"
     assert [attempts(holdfast.url, ref.id) for ref in refs] == [[(1, "main", "done")]] * 3
+
+
+@pytest.mark.parametrize("what", [plain.bind(), transactional.bind()], ids=["plain", "transactional"])
+async def test_M13_partitions_that_cannot_be_made_yet_are_waited_for(
+    holdfast: Harness, what: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "PATIENT", "10ms")
+    ref = await holdfast.app.enqueue(what)
+    worker = without_maintenance(holdfast.worker(queues=["default"], poll=0.1))
+    recorder, tries = worker.settler.recorder, list[None]()
+    make = recorder.make_partitions
+
+    async def counting() -> None:
+        tries.append(None)
+        await make()
+
+    monkeypatch.setattr(recorder, "make_partitions", counting)
+    async with running(worker):
+        await until(lambda: waiting, "for the step to run")
+        drop_partitions(holdfast)
+        with connect_sync(holdfast.url) as other:
+            other.execute(b"BEGIN")
+            other.execute(b"SELECT pg_advisory_xact_lock(hashtextextended('holdfast partitions', 0))")
+            gates["go"].set()
+            await until(lambda: len(tries) >= 3, "for the worker to try again")
+            other.execute(b"ROLLBACK")
+        assert await ref.result(timeout=60) == "done"
+    assert (await ref.info()).errors == 0

@@ -6,18 +6,23 @@ import signal
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from holdfast import App, EnqueueRefused, Entry, Failure, KeyTaken, Snooze, named
+from holdfast import App, Context, EnqueueRefused, Entry, Failure, KeyTaken, Retry, Snooze, named
 from holdfast._db.connection import DriverError, connect_sync
+from holdfast._engine.attempt import Attempt
+from holdfast._engine.execution import Execution
 from holdfast._engine.lease import Beat
+from holdfast._model.context import Offers
 from holdfast._model.ids import uuid7
-from holdfast._sql.records import NewTask
+from holdfast._model.step import Step
+from holdfast._sql.query import Query
+from holdfast._sql.records import Claimed, NewTask
 from holdfast.testing import Harness
 
-from .support import until
+from .support import running, until
 
 
 def locked(url: str, id: object) -> Any:
@@ -64,10 +69,11 @@ async def test_M6_a_connection_is_not_used_again_after_a_failed_pipeline(holdfas
     """What the driver believes to be prepared on it, the server may have skipped."""
     link = holdfast.worker(queues="default")._links["settle"]
     queries = holdfast.app._queries
+    refused: Query[Any] = queries.enqueue(NewTask(uuid7(), "default", "greeter", "ReadName", b"no JSON"))
     await link.transact([queries.schema_version()])
     used = link._connection
     with pytest.raises(DriverError):
-        await link.transact([queries.enqueue(NewTask(uuid7(), "default", "greeter", "ReadName", b"no JSON"))])
+        await link.transact([refused, refused])
     await link.transact([queries.schema_version()])
     assert link._connection is not used
     await link.close()
@@ -260,3 +266,57 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+async def test_what_cannot_be_told_to_a_step_is_an_error_of_its_attempt(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And costs no slot."""
+
+    def untold(attempt: Attempt, offers: Offers) -> Context:
+        if attempt.number == 1:
+            raise ValueError("not to be told")
+        return told(attempt, offers)
+
+    told = Attempt.context
+    monkeypatch.setattr(Attempt, "context", untold)
+
+    @holdfast.app.task(retry=Retry(1, delay=0.01))
+    async def hear() -> str:
+        return "heard"
+
+    worker = holdfast.worker(concurrency=1)
+    async with running(worker):
+        ref = await hear.enqueue()
+        assert await ref.result("30s") == "heard"
+        await until(lambda: not worker.roster.busy and not worker.roster.held)
+    assert (await ref.info()).attempt == 2
+
+
+def test_headers_that_are_no_text_are_none() -> None:
+    row = Claimed(uuid7(), "k", "main", b"{}", 1, 0, 0, 0, 0, 0.0, 0.0, None, b'{"a": "\xe9"}', None)
+    assert Attempt("default", uuid7(), row, cast(Step, None), 0.0).strings() == {}
+
+
+async def test_an_attempt_that_we_fail_to_execute_is_given_back(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @holdfast.app.task
+    async def work() -> str:
+        return "worked"
+
+    async def faulty(execution: Execution, attempt: Attempt) -> Any:
+        if attempt.number == 1:
+            raise RuntimeError("a fault of ours")
+        return await execute(execution, attempt)
+
+    execute = Execution.execute
+    monkeypatch.setattr(Execution, "execute", faulty)
+    monkeypatch.setattr("holdfast._engine.dispatch.FAULT_SECONDS", 0.0)
+    worker = holdfast.worker(concurrency=1)
+    async with running(worker):
+        ref = await work.enqueue()
+        assert await ref.result("30s") == "worked"
+        await until(lambda: not worker.roster.busy and not worker.roster.held)
+    assert ((await ref.info()).attempt, (await ref.info()).errors) == (2, 0)
+    assert "could not be executed, and is given back" in caplog.text and "a fault of ours" in caplog.text

@@ -40,6 +40,10 @@ class Asking:
 
     async def run(self, query: Query[T]) -> T:
         """Asks one query by itself."""
+        return self.read(query, await self.result(query))
+
+    async def result(self, query: Query[Any]) -> PGresult:
+        """The same; its rows are made by `read`, if anybody wants them."""
         statement = query.statement.text
         values = [self._bytes(value) for value in query.parameters]
         name = self._prepared.get(statement) or await self._prepare(statement)
@@ -47,7 +51,7 @@ class Asking:
             self._pgconn.send_query_params(statement.encode(), values, None, None, 1)
         else:
             self._pgconn.send_query_prepared(name, values, None, 1)
-        return await self.answer(query)
+        return await self._answer()
 
     def sender(self, query: Query[Any]) -> Callable[[], None] | None:
         """What sends a query, with nothing else left to do: `answer` is to follow. None if it is not prepared yet."""
@@ -58,7 +62,10 @@ class Asking:
 
     async def answer(self, query: Query[T]) -> T:
         """What comes of a query that was sent."""
-        result = await self._answer()
+        return self.read(query, await self._answer())
+
+    def read(self, query: Query[T], result: PGresult) -> T:
+        """What the rows of a result say."""
         if not result.nfields:
             return query.read([])
         self._rows.set_pgresult(result)

@@ -8,7 +8,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,33 +36,34 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What a query of a transaction gave. Its rows are made only if somebody reads them."""
+    """What a query of a transaction gave: how many rows there are, or were written. They are made only if read."""
 
-    query: Query[T]
-    _cursor: AsyncRawCursor[Any]
-
-    @property
-    def count(self) -> int:
-        """How many rows there are, or how many were written by a statement that gives none."""
-        return self._cursor.rowcount
-
-    async def read(self) -> T:
-        return self.query.read(await self._cursor.fetchall() if self._cursor.description else [])
+    count: int
+    read: Callable[[], Awaitable[T]]
 
 
 class Link:
     """One connection, opened when needed and again after it broke.
 
-    `by_index`: what it asks about tasks is always looked up in an index.
+    `by_index`: what it asks about tasks is always looked up in an index. `lock_timeout`: what its transactions have as
+    a rule, so that it need not be set for each.
     """
 
     _asking: Asking
 
     def __init__(
-        self, url: str, queries: Queries, name: str, timeout: float = CALL_TIMEOUT, *, by_index: bool = False
+        self,
+        url: str,
+        queries: Queries,
+        name: str,
+        timeout: float = CALL_TIMEOUT,
+        *,
+        by_index: bool = False,
+        lock_timeout: str | None = None,
     ) -> None:
         self._pid = os.getpid()
         self._by_index = by_index
+        self._lock_timeout = lock_timeout
         self._timeout = timeout
         self._url = url
         self._queries = queries
@@ -121,7 +122,10 @@ class Link:
         async with self._lock:
             try:
                 async with asyncio.timeout(self._timeout):
-                    return await self._together(await self._open(), queries, lock_timeout)
+                    connection = await self._open()
+                    if len(queries) == 1 and lock_timeout == self._lock_timeout and not self._wrap:
+                        return [await self._alone(queries[0])]  # a statement is a transaction
+                    return await self._together(connection, queries, lock_timeout)
             except BaseException as error:
                 await self._after(error)
                 raise
@@ -211,6 +215,8 @@ class Link:
             # A prepared statement keeps its plan. One that was made while there were few tasks would read the whole
             # table when there are many, until that is analyzed. Behind a pooler nothing is prepared.
             await connection.execute("SET enable_seqscan = off")
+        if self._lock_timeout is not None and not self._pooled:
+            await connection.execute(f"SET lock_timeout = '{self._lock_timeout}'".encode())
         isolation, read_only = await run(connection, self._queries.isolation())
         if read_only == "on":
             raise DatabaseUnreachable(READ_ONLY)
@@ -221,10 +227,19 @@ class Link:
         self.contact_since = time.monotonic()
         return connection
 
+    async def _alone(self, query: Query[T]) -> Answer[T]:
+        asking = self._asking
+        result = await asking.result(query)
+
+        async def read() -> T:
+            return asking.read(query, result)
+
+        return Answer(result.ntuples if result.nfields else result.command_tuples or 0, read)
+
     async def _together(
         self, connection: AsyncConnection[Any], queries: Sequence[Query[T]], lock_timeout: str | None
     ) -> list[Answer[T]]:
-        answers: list[Answer[T]] = []
+        cursors: list[AsyncRawCursor[Any]] = []
         self._pipelined = True
         async with connection.pipeline():
             await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
@@ -236,10 +251,13 @@ class Link:
             for query in queries:
                 cursor = AsyncRawCursor(connection, row_factory=tuple_row)
                 await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
-                answers.append(Answer(query, cursor))
+                cursors.append(cursor)
             await connection.execute("COMMIT")
         self._pipelined = False
-        return answers
+        return [
+            Answer(cursor.rowcount, partial(_rows, cursor, query))
+            for cursor, query in zip(cursors, queries, strict=True)
+        ]
 
     def _same_server(self) -> Query[None]:
         """Fails on another server than the one that was met: a pooler outlives its servers, and does not tell."""
@@ -267,3 +285,7 @@ class Link:
             except Exception:  # noqa: S110 - a connection that cannot roll back is dropped, whatever the reason
                 pass
         await self.close()
+
+
+async def _rows(cursor: AsyncRawCursor[Any], query: Query[T]) -> T:
+    return query.read(await cursor.fetchall() if cursor.description else [])

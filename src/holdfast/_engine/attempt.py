@@ -153,7 +153,7 @@ class Attempt:
             return {}
         try:
             return _decode_headers(self.headers)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             # Headers can be written by anybody with SQL; a step must not fail for them.
             return {}
 

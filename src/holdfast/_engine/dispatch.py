@@ -26,6 +26,19 @@ log = logging.getLogger("holdfast.worker")
 
 TURN_SECONDS = 0.001
 """How long attempts that never wait are begun one after another, before others have their turn in the event loop."""
+FAULT_SECONDS = 60.0
+"""How long an attempt rests that could not be executed because of a fault of ours."""
+
+_forks = 0
+"""How many forks lie between the process that loaded this and the one it is in: to ask the kernel takes too long."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class Dispatch:
@@ -55,7 +68,7 @@ class Dispatch:
         self._poll = poll
         self._retire = retire
         self._out_of_contact = out_of_contact
-        self._pid = os.getpid()
+        self._forks = _forks
         self._starter: asyncio.Task[None] | None = None
         self._waits: set[Step] = set()
         """Steps that have waited for something before: they get a Task of their own at once."""
@@ -175,15 +188,20 @@ class Dispatch:
         """One attempt, from its start to the settler."""
         steps = self.transactional if attempt.definition.transactional else self.execution
         outcome: Outcome | Recorded | Unsure | None
-        if self._is_late(attempt) and self._out_of_contact():
-            outcome = Released()  # the fence decides whether it is still ours
-        elif self.tracing is None:
-            outcome = await steps.execute(attempt)
-        else:
-            with self.tracing.attempting(attempt) as tell:
+        try:
+            if self._is_late(attempt) and self._out_of_contact():
+                outcome = Released()  # the fence decides whether it is still ours
+            elif self.tracing is None:
                 outcome = await steps.execute(attempt)
-                tell(outcome)
-        if os.getpid() != self._pid:
+            else:
+                with self.tracing.attempting(attempt) as tell:
+                    outcome = await steps.execute(attempt)
+                    tell(outcome)
+        except Exception:
+            # A fault of ours, not of the step. Without an outcome it would have its slot and its lease for ever.
+            log.exception("%r could not be executed, and is given back", attempt, extra=fields(attempt))
+            outcome = Released(delay=FAULT_SECONDS)
+        if _forks != self._forks:
             _end_child(attempt)
         attempt.handle = None
         roster = self._roster

@@ -66,7 +66,14 @@ class Execution:
                 _say_how_to_repair(error, attempt)
             return Failed(encode_error(error), charged=False)
         try:
-            returned = await self._call(attempt, step, value)
+            context = attempt.context(self._offers)
+            current_context.set(context)
+            if step.is_async and step.timeout is None and not self._middleware:
+                returned = await step.call(value, context)  # the common case, without a detour
+            else:
+                returned = await self._call_around(attempt, step, value, context)
+            if context._enqueued is not None:
+                attempt.children = tuple(context._enqueued)
         except BaseException as error:
             outcome = self._ended_by(attempt, step, error)
             return outcome if attempt.moved is None or outcome is None else raised_after_move(attempt, outcome)
@@ -74,22 +81,11 @@ class Execution:
             return None
         if attempt.moved is not None:
             return returned_after_move(attempt, returned)
-        return self._moves_checked(attempt, outcome_of_return(self._tasks, step, returned))
-
-    async def _call(self, attempt: Attempt, step: Step, value: Any) -> Any:
-        context = attempt.context(self._offers)
-        current_context.set(context)
-        if step.is_async and not self._middleware:
-            # The common case, without a detour.
-            returned = await (step.call(value, context) if step.timeout is None else _on_loop(step, value, context))
-        else:
-            returned = await self._call_around(attempt, step, value, context)
-        if context._enqueued is not None:
-            attempt.children = tuple(context._enqueued)
-        return returned
+        outcome = outcome_of_return(self._tasks, step, returned)
+        return _moves_checked(attempt, outcome) if isinstance(outcome, Advanced) else outcome
 
     async def _call_around(self, attempt: Attempt, step: Step, value: Any, context: Context) -> Any:
-        """Calls a step in a thread, in a process, or with middleware around it."""
+        """Calls a step in a thread, in a process, within a limit of time, or with middleware around it."""
         if step.executor == "process":
             call: Callable[[], Awaitable[Any]] = partial(self._in_process, attempt, step, context)
         elif step.is_async:
@@ -154,18 +150,6 @@ class Execution:
             return Released()  # an error of being interrupted
         return outcome
 
-    def _moves_checked(self, attempt: Attempt, outcome: Outcome) -> Outcome:
-        limit = attempt.definition.max_moves
-        if isinstance(outcome, Advanced) and attempt.moves >= limit:
-            return Failed(
-                simple_error(
-                    "TooManyMoves",
-                    f"the task has made {attempt.moves} moves and max_moves is {limit}: does it loop? "
-                    "Raise max_moves if that is meant, then retry it",
-                )
-            )
-        return outcome
-
     def interrupt(self, attempt: Attempt, why: Interruption) -> None:
         """Tells a running attempt to end. A lost lease outweighs every other reason."""
         gives_up = why is Interruption.LOST or (why is Interruption.CANCEL and attempt.in_thread)
@@ -181,6 +165,19 @@ class Execution:
     async def close(self) -> None:
         self._threads.close()
         await self._processes.close()
+
+
+def _moves_checked(attempt: Attempt, outcome: Advanced) -> Outcome:
+    limit = attempt.definition.max_moves
+    if attempt.moves < limit:
+        return outcome
+    return Failed(
+        simple_error(
+            "TooManyMoves",
+            f"the task has made {attempt.moves} moves and max_moves is {limit}: does it loop? "
+            "Raise max_moves if that is meant, then retry it",
+        )
+    )
 
 
 def _say_how_to_repair(error: DecodeError, attempt: Attempt) -> None:

@@ -75,9 +75,10 @@ class Settler:
 
     def add(self, attempt: Attempt, outcome: Outcome) -> None:
         """An attempt has ended: record it with the next flush."""
+        if not self._pending:  # else whoever flushes is awake already
+            self._settled.clear()
+            self._wake.set()
         self._pending.append(Ending(attempt, outcome))
-        self._settled.clear()
-        self._wake.set()
 
     def find_out(self, ending: Ending) -> None:
         """An outcome may have been written by somebody else's transaction: look, and record `otherwise` if not."""

@@ -154,7 +154,10 @@ class TransactionalSteps:
                 self._recorder.keeper.forget(ending)
                 raise _RolledBack(error, _BROKEN) from error
             if is_missing_partition(error):
-                await self._recorder.make_partitions()
+                try:
+                    await self._recorder.make_partitions()
+                except Exception as trouble:
+                    return self._failed(ending, trouble)
                 self._recorder.keeper.forget(ending)
                 raise _RolledBack(error) from error
             if is_outdated(error):

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 from contextlib import suppress
+from typing import Any
 
 from holdfast._db.link import Link
 from holdfast._db.listen import Listener
@@ -32,6 +33,7 @@ from holdfast._engine.news import News
 from holdfast._engine.presence import Presence
 from holdfast._engine.progress import ProgressLog
 from holdfast._engine.reap import Reaper
+from holdfast._engine.record import LOCK_TIMEOUT
 from holdfast._engine.resources import Resources
 from holdfast._engine.scheduler import SINCE, Scheduler
 from holdfast._engine.settings import WorkerSettings
@@ -80,12 +82,13 @@ class Worker:
         self.started = asyncio.Event()
         self.roster = Roster(settings.concurrency, settings.serves)
 
-        def link(name: str, *, by_index: bool) -> Link:
-            return Link(url, self._queries, f"holdfast {name}", by_index=by_index)
+        def link(name: str, **options: Any) -> Link:
+            return Link(url, self._queries, f"holdfast {name}", **options)
 
         self._links = {
-            **{name: link(name, by_index=True) for name in ("claim", "settle", "reap")},
-            **{name: link(name, by_index=False) for name in ("maintain", "schedule")},
+            "settle": link("settle", by_index=True, lock_timeout=LOCK_TIMEOUT),
+            **{name: link(name, by_index=True) for name in ("claim", "reap")},
+            **{name: link(name) for name in ("maintain", "schedule")},
         }
         if direct_url is not None:
             self._links["direct"] = Link(direct_url, self._queries, "holdfast check")

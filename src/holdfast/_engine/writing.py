@@ -22,23 +22,33 @@ Group: TypeAlias = tuple[str, UUID, str, list[Ending]]
 def groups(batch: list[Ending], keeper: Keeper) -> list[Group]:
     """The batch by queue, worker and statement; moves are kept here or not."""
     found: dict[tuple[str, UUID, str], list[Ending]] = {}
+    queue = worker = statement = None
+    group: list[Ending] = []
     for ending in batch:
         attempt = ending.attempt
-        match ending.outcome:
-            case Finished():  # the most frequent
-                statement = "finish"
-            case Advanced(delay=delay, at=at):
-                keeper.decide(ending, now_due=not delay and at is None)
-                statement = "keep" if ending.kept else "advance"
-            case Retried() | Failed() | Snoozed() | Released():
-                statement = "stay"
-            case Cancelled():
-                statement = "cancel"
-            case unknown:
-                assert_never(unknown)
-        found.setdefault((attempt.queue, attempt.worker_id, statement), []).append(ending)
+        its = "finish" if type(ending.outcome) is Finished else _statement(ending, keeper)
+        # As a rule it goes where the one before went, and the hash of a UUID is slow.
+        if attempt.worker_id is not worker or its != statement or attempt.queue != queue:
+            queue, worker, statement = attempt.queue, attempt.worker_id, its
+            group = found.setdefault((queue, worker, statement), [])
+        group.append(ending)
     # In one order, so that two workers never wait for each other.
     return [(*key, sorted(group, key=lambda e: e.attempt.id.int)) for key, group in sorted(found.items())]
+
+
+def _statement(ending: Ending, keeper: Keeper) -> str:
+    match ending.outcome:
+        case Finished():
+            return "finish"
+        case Advanced(delay=delay, at=at):
+            keeper.decide(ending, now_due=not delay and at is None)
+            return "keep" if ending.kept else "advance"
+        case Retried() | Failed() | Snoozed() | Released():
+            return "stay"
+        case Cancelled():
+            return "cancel"
+        case unknown:
+            assert_never(unknown)
 
 
 def write(
@@ -46,7 +56,7 @@ def write(
 ) -> Query[Times]:
     """The statement that records a group, and what its steps enqueued."""
     queue, worker, statement, endings = group
-    ids = "{" + ",".join([e.attempt.id.hex for e in endings]) + "}"
+    ids = "{" + ",".join([f"{e.attempt.id.int:032x}" for e in endings]) + "}"
     children = _children(endings) if with_children else None
     if statement == "finish":
         numbers = {e.attempt.number for e in endings}

@@ -16,11 +16,12 @@ RETURNING p.settled, p.until, p.seen_at, holdfast.now(),
 
 -- note_open --
 -- Notes which transactions are open now in this database: an attempt that ended before is in the log once all of them have ended.
--- Those of nobody, who only cleans up, write nothing into the log.
+-- Those of nobody, who only cleans up, write nothing into the log. Not if another worker is at it: it notes them itself.
 UPDATE holdfast.figure_place SET seen_at = holdfast.now(),
     seen_open = ARRAY(SELECT l.virtualxid FROM pg_catalog.pg_locks l
                       JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.datname = current_database() AND a.usesysid IS NOT NULL
                       WHERE l.locktype = 'virtualxid' AND l.granted AND l.pid <> pg_backend_pid() AND l.virtualtransaction = l.virtualxid)
+WHERE one = (SELECT p.one FROM holdfast.figure_place p FOR UPDATE SKIP LOCKED)
 
 -- day_with_attempts --
 -- When the first day begins that ends after a time and has something in the log; nothing if none has.

@@ -2547,7 +2547,7 @@ ALTER TABLE ONLY holdfast.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY holdfast.task
-    ADD CONSTRAINT task_pkey PRIMARY KEY (id, queue);
+    ADD CONSTRAINT task_pkey PRIMARY KEY (id, queue) WITH (fillfactor='45');
 
 ALTER TABLE ONLY holdfast.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (id);
