@@ -118,7 +118,7 @@ async def test_M13_with_a_locked_row_in_the_same_flush(holdfast: Harness) -> Non
 async def test_M13_partitions_that_cannot_be_made_yet_are_waited_for(
     holdfast: Harness, what: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "PATIENT", "10ms")
+    monkeypatch.setattr(record, "TABLE_TIMEOUT", "10ms")
     ref = await holdfast.app.enqueue(what)
     worker = without_maintenance(holdfast.worker(queues=["default"], poll=0.1))
     recorder, tries = worker.settler.recorder, list[None]()

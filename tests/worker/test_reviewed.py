@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +19,9 @@ from holdfast._engine.execution import Execution
 from holdfast._engine.lease import Beat
 from holdfast._model.context import Offers
 from holdfast._model.ids import uuid7
+from holdfast._model.outcome import Released
 from holdfast._model.step import Step
+from holdfast._model.tracing import Tracing
 from holdfast._sql.query import Query
 from holdfast._sql.records import Claimed, NewTask
 from holdfast.testing import Harness
@@ -312,11 +316,37 @@ async def test_an_attempt_that_we_fail_to_execute_is_given_back(
 
     execute = Execution.execute
     monkeypatch.setattr(Execution, "execute", faulty)
-    monkeypatch.setattr("holdfast._engine.dispatch.FAULT_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast._engine.dispatch._UNEXECUTED", Released())
     worker = holdfast.worker(concurrency=1)
     async with running(worker):
         ref = await work.enqueue()
         assert await ref.result("30s") == "worked"
         await until(lambda: not worker.roster.busy and not worker.roster.held)
     assert ((await ref.info()).attempt, (await ref.info()).errors) == (2, 0)
-    assert "could not be executed, and is given back" in caplog.text and "a fault of ours" in caplog.text
+    assert "is given back" in caplog.text and "a fault of ours" in caplog.text
+
+
+async def test_a_step_that_ended_before_its_tracer_failed_is_not_executed_again(
+    holdfast: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    @holdfast.app.task
+    async def pay() -> str:
+        ran.append("paid")
+        return "paid"
+
+    class Tracer:
+        @contextmanager
+        def attempting(self, attempt: Attempt) -> Iterator[Callable[[Any], None]]:
+            yield lambda outcome: None
+            raise RuntimeError("the exporter is gone")
+
+    worker = holdfast.worker(concurrency=1)
+    async with running(worker):
+        worker.dispatch.tracing = cast(Tracing, Tracer())
+        ref = await pay.enqueue()
+        assert await ref.result("30s") == "paid"
+        await until(lambda: not worker.roster.busy and not worker.roster.held)
+    assert (ran, (await ref.info()).attempt) == (["paid"], 1)
+    assert "has ended, and that is recorded" in caplog.text and "the exporter is gone" in caplog.text

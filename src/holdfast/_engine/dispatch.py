@@ -26,8 +26,8 @@ log = logging.getLogger("holdfast.worker")
 
 TURN_SECONDS = 0.001
 """How long attempts that never wait are begun one after another, before others have their turn in the event loop."""
-FAULT_SECONDS = 60.0
-"""How long an attempt rests that could not be executed because of a fault of ours."""
+_UNEXECUTED = Released(delay=60.0)
+"""What becomes of an attempt if a fault that is not its own keeps it from being executed."""
 
 _forks = 0
 """How many forks lie between the process that loaded this and the one it is in: to ask the kernel takes too long."""
@@ -187,7 +187,7 @@ class Dispatch:
     async def _attend(self, attempt: Attempt) -> None:
         """One attempt, from its start to the settler."""
         steps = self.transactional if attempt.definition.transactional else self.execution
-        outcome: Outcome | Recorded | Unsure | None
+        outcome: Outcome | Recorded | Unsure | None = _UNEXECUTED
         try:
             if self._is_late(attempt) and self._out_of_contact():
                 outcome = Released()  # the fence decides whether it is still ours
@@ -198,9 +198,9 @@ class Dispatch:
                     outcome = await steps.execute(attempt)
                     tell(outcome)
         except Exception:
-            # A fault of ours, not of the step. Without an outcome it would have its slot and its lease for ever.
-            log.exception("%r could not be executed, and is given back", attempt, extra=fields(attempt))
-            outcome = Released(delay=FAULT_SECONDS)
+            # A fault around the step, ours or of a tracer: without an outcome it would keep slot and lease for ever.
+            what = "is given back" if outcome is _UNEXECUTED else "has ended, and that is recorded"
+            log.exception("a fault that is not of the step: %r %s", attempt, what, extra=fields(attempt))
         if _forks != self._forks:
             _end_child(attempt)
         attempt.handle = None

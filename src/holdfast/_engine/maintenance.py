@@ -100,21 +100,22 @@ class Maintenance:
             if now() >= all_at:
                 done = await self._pass(CHORES)
                 all_at = _soon(self.soon if done.more else self.every)
-            elif await self._is_to_count():
+            elif await self._look():
                 await self._pass(COUNTING)
             if not self._failing:
                 self.well()
             count_at = _soon(self.count)
 
-    async def _is_to_count(self) -> bool:
+    async def _look(self) -> bool:
+        """Whether there is a minute to count. If one is over that cannot be counted yet, notes whom it waits for."""
         # If it cannot be asked, trying it tells why.
         with suppress(Exception):
             place = await self._glance.run(figures.look(self._queries, timedelta(seconds=self.count / 2)))
-            if place is None or place.is_to_count:
-                return place is not None
-            if place.is_to_note:
+            if place is None:
+                return False
+            if place.is_to_note and not place.is_to_count:
                 await self._glance.run(figures.note_open(self._queries))
-            return False
+            return place.is_to_count
         return True
 
     async def _pass(self, chores: Mapping[str, Chore]) -> Done:

@@ -41,8 +41,8 @@ log = logging.getLogger("holdfast.worker")
 
 LOCK_TIMEOUT = "500ms"
 KEY_TIMEOUT = "50ms"
-PATIENT = "10s"
-"""For what must be done before anything can be written."""
+TABLE_TIMEOUT = "10s"
+"""Where nobody is in the way but who changes a table: he is waited for."""
 
 
 class Recorder:
@@ -112,7 +112,7 @@ class Recorder:
         missing: list[Ending] = []
         for group, query in zip(sorted_out, writes, strict=True):
             try:
-                (answer,) = await self._link.transact([self._queries.skip_locked(query)], lock_timeout=PATIENT)
+                (answer,) = await self._link.transact([self._queries.skip_locked(query)], lock_timeout=TABLE_TIMEOUT)
             except Exception as error:
                 if is_missing_partition(error):
                     await self.make_partitions()
@@ -267,7 +267,7 @@ class Recorder:
 
     async def make_partitions(self) -> None:
         """A day has begun that nobody has made partitions for."""
-        await self._link.transact([self._queries.ensure_partitions()], lock_timeout=PATIENT)
+        await self._link.transact([self._queries.ensure_partitions()], lock_timeout=TABLE_TIMEOUT)
 
     def tell_lost(self, ending: Ending) -> None:
         """An outcome cannot be recorded any more: forget the attempt."""

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import math
 from contextlib import suppress
-from typing import Any
 
 from holdfast._db.link import Link
 from holdfast._db.listen import Listener
@@ -82,8 +81,8 @@ class Worker:
         self.started = asyncio.Event()
         self.roster = Roster(settings.concurrency, settings.serves)
 
-        def link(name: str, **options: Any) -> Link:
-            return Link(url, self._queries, f"holdfast {name}", **options)
+        def link(name: str, *, by_index: bool = False, lock_timeout: str | None = None) -> Link:
+            return Link(url, self._queries, f"holdfast {name}", by_index=by_index, lock_timeout=lock_timeout)
 
         self._links = {
             "settle": link("settle", by_index=True, lock_timeout=LOCK_TIMEOUT),
