@@ -60,6 +60,9 @@ def blocking(feed: AsyncGenerator[T]) -> Generator[T, None, None]:
 
     async def ending() -> None:
         if at_work:  # interrupted, and not yet over
+            for each in at_work:
+                if not each.cancelling():  # Ctrl-C came before anybody had it to cancel
+                    each.cancel()
             await asyncio.wait(at_work)
         await feed.aclose()
 
