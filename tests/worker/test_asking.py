@@ -16,7 +16,10 @@ from holdfast._db.connection import connect_sync
 from holdfast._db.link import Link
 from holdfast._db.listen import Listener
 from holdfast._db.pooler import PREPARE_AFTER
+from holdfast._db.portable import Portable
+from holdfast._model.ids import uuid7
 from holdfast._sql.queries import Queries
+from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query, statement
 from holdfast.errors import HoldfastError
 from holdfast.testing import Harness
@@ -56,12 +59,27 @@ async def test_values_arrive_as_they_were_sent(holdfast: Harness) -> None:
         "ids": [UUID(int=1), UUID(int=2)],
         "empty": [],
     }
+    many = {"many": Ids([1, 2**128 - 1]), "none": Ids([])}
     text = """SELECT :id::uuid, :at::timestamptz, :span::interval, :texts::text[], :number::integer, :yes::boolean,
-                     :ratio::float8, :json::jsonb, :nothing::text, :ids::uuid[], :empty::uuid[]"""
+                     :ratio::float8, :json::jsonb, :nothing::text, :ids::uuid[], :empty::uuid[],
+                     :many::uuid[], :none::uuid[]"""
     async with link_to(holdfast.url) as link:
         for _ in range(PREPARE_AFTER + 8):  # sent as it is, prepared, and planned once for all
-            (row,) = await link.run(asking(text, **values))
-            assert row == (*list(values.values())[:7], '{"a": [1, "é"]}'.encode(), *list(values.values())[8:])
+            (row,) = await link.run(asking(text, **values, **many))
+            first, last = list(values.values())[:7], list(values.values())[8:]
+            assert row == (*first, '{"a": [1, "é"]}'.encode(), *last, [UUID(int=1), UUID(int=2**128 - 1)], [])
+
+
+async def test_ids_of_many_tasks_arrive_by_every_way_there_is(holdfast: Harness) -> None:
+    ids = [UUID(int=1), uuid7(), UUID(int=2**128 - 1)]
+    query = asking("SELECT :ids::uuid[]", ids=Ids([id.int for id in ids]))
+    async with link_to(holdfast.url) as link:
+        assert await link.run(query) == [(ids,)]
+        for answer in await link.transact([query, query]):  # by the driver's cursors
+            assert await answer.read() == [(ids,)]
+    with psycopg.connect(holdfast.url, cursor_factory=psycopg.RawCursor) as theirs:
+        portable = Portable(query)
+        assert theirs.execute(portable.numbered.encode(), portable.values).fetchall() == [(ids,)]
 
 
 async def test_a_text_that_would_be_cut_off_is_refused(holdfast: Harness) -> None:

@@ -1,8 +1,8 @@
 """Queries asked by libpq itself, on a connection that is all ours.
 
 The driver's cursors take more CPU time for a claim than the server does, most of it to find out how values are to be
-put, and to describe columns that nobody asks about. Here every value travels as text, and rows come back binary, read
-by the driver's own loaders.
+put, and to describe columns that nobody asks about. Here values travel as `sending` puts them, and rows come back
+binary, read by the driver's own loaders.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from psycopg import AsyncConnection, DataError, OperationalError
+from psycopg import AsyncConnection, OperationalError
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
@@ -18,8 +18,7 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 from holdfast._db.pooler import PREPARE_AFTER
-from holdfast._db.portable import as_text
-from holdfast._sql.queries.base import texts
+from holdfast._db.sending import sent
 from holdfast._sql.query import Query
 
 T = TypeVar("T")
@@ -45,12 +44,12 @@ class Asking:
     async def result(self, query: Query[Any]) -> PGresult:
         """The same; its rows are made by `read`, if anybody wants them."""
         statement = query.statement.text
-        values = [self._bytes(value) for value in query.parameters]
+        values, formats = sent(query.parameters, self._encoding)
         name = self._prepared.get(statement) or await self._prepare(statement)
         if name is None:
-            self._pgconn.send_query_params(statement.encode(), values, None, None, 1)
+            self._pgconn.send_query_params(statement.encode(), values, None, formats, 1)
         else:
-            self._pgconn.send_query_prepared(name, values, None, 1)
+            self._pgconn.send_query_prepared(name, values, formats, 1)
         return await self._answer()
 
     def sender(self, query: Query[Any]) -> Callable[[], None] | None:
@@ -58,7 +57,7 @@ class Asking:
         name = self._prepared.get(query.statement.text)
         if name is None:
             return None
-        return partial(self._pgconn.send_query_prepared, name, [self._bytes(v) for v in query.parameters], None, 1)
+        return partial(self._pgconn.send_query_prepared, name, *sent(query.parameters, self._encoding), 1)
 
     async def answer(self, query: Query[T]) -> T:
         """What comes of a query that was sent."""
@@ -89,12 +88,3 @@ class Asking:
             if result.status not in _ANSWERED:
                 raise error_from_result(result, self._encoding)
         return results[0]
-
-    def _bytes(self, value: object) -> bytes | None:
-        value = texts(map(as_text, value)) if isinstance(value, (list, tuple)) else as_text(value)
-        if value is None:
-            return None
-        encoded = value.encode(self._encoding)
-        if b"\0" in encoded:  # for libpq the value would end there
-            raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
-        return encoded

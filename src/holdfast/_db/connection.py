@@ -19,6 +19,7 @@ from psycopg.waiting import Wait
 from holdfast._db.config import redact
 from holdfast._db.obeying import ObeyingConnection
 from holdfast._db.trouble import is_unusable, unreachable
+from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query
 from holdfast.errors import (
     ConfigError,
@@ -77,6 +78,16 @@ class _Span(Dumper):
         return b"%d microseconds" % (obj // timedelta(microseconds=1))
 
 
+class _Ids(Dumper):
+    """Ids of tasks, which are in the server's format already."""
+
+    format = Format.BINARY
+    oid = postgres.types["uuid"].array_oid
+
+    def dump(self, obj: Ids) -> bytes:
+        return obj.binary
+
+
 class _Adapted(Protocol):
     @property
     def adapters(self) -> AdaptersMap: ...
@@ -89,6 +100,7 @@ def _adapt(connection: _Adapted) -> None:
     adapters.register_loader("jsonb", _JsonbBinary)
     adapters.register_loader("timestamptz", _Time)
     adapters.register_dumper(timedelta, _Span)
+    adapters.register_dumper(Ids, _Ids)
 
 
 def conninfo(url: str, name: str) -> str:

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query, Statement
 
 T = TypeVar("T")
@@ -69,8 +70,8 @@ def _rendered(statement: Statement) -> tuple[str, str, frozenset[int]]:
 
 
 def _texts(values: Any) -> list[str | None]:
-    if isinstance(values, str):  # ids are given as the literal of an array: {…,…}
-        return [each for each in values[1:-1].split(",") if each]
+    if isinstance(values, Ids):
+        return [*values.texts]
     return [as_text(value) for value in values]
 
 

@@ -2,7 +2,7 @@
 
 The driver's own pipelines are left at their end with everything answered. Here a transaction is told of while later
 ones are still at work: an enqueue need not wait for the wake-up that follows it. This uses libpq's pipeline mode
-directly, through `psycopg.pq`; statements are prepared once, and every value travels as text.
+directly, through `psycopg.pq`; statements are prepared once.
 
 Through a pooler nothing is prepared, and each transaction waits for the answer to the one before: if we end in between,
 PgBouncer up to 1.18 at least gives the connection to another client, who then reads the answer that was for us.
@@ -19,8 +19,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from holdfast._db.portable import as_text
-from holdfast._sql.queries.base import texts
+from holdfast._db.sending import sent
 from holdfast._sql.query import Query, Statement
 
 Told: TypeAlias = Callable[[list[PGresult], BaseException | None], None]
@@ -70,17 +69,17 @@ class Wire:
     def send(self, queries: Sequence[Query[Any]], told: Told) -> None:
         """Sends a transaction of what was prepared. `told` is called in any case, also if the connection breaks."""
         try:
-            values = [[self._bytes(value) for value in query.parameters] for query in queries]
-        except UnicodeError as error:  # the database's encoding has no such character
+            given = [sent(query.parameters, self._encoding) for query in queries]
+        except (UnicodeError, psycopg.DataError) as error:  # the database's encoding has no such character
             told([], error)
             return
 
         def send() -> None:
-            for query, each in zip(queries, values, strict=True):
+            for query, (values, formats) in zip(queries, given, strict=True):
                 if self._keeps:
-                    self._pgconn.send_query_prepared(query.statement.name.encode(), each, None, 1)
+                    self._pgconn.send_query_prepared(query.statement.name.encode(), values, formats, 1)
                 else:
-                    self._pgconn.send_query_params(query.statement.text.encode(), each, None, None, 1)
+                    self._pgconn.send_query_params(query.statement.text.encode(), values, None, formats, 1)
 
         self._transact(send, told)
 
@@ -159,9 +158,3 @@ class Wire:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket)
         loop.remove_writer(self._socket)
-
-    def _bytes(self, value: object) -> bytes | None:
-        if type(value) is str:
-            return value.encode(self._encoding)
-        text = texts(map(as_text, value)) if isinstance(value, list) else as_text(value)
-        return None if text is None else text.encode(self._encoding)

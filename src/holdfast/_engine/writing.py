@@ -11,6 +11,7 @@ from holdfast._engine.keep import Keeper
 from holdfast._model.outcome import NO_RESULT, Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
+from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query
 
 _encode = msgspec.json.Encoder().encode
@@ -56,7 +57,7 @@ def write(
 ) -> Query[Times]:
     """The statement that records a group, and what its steps enqueued."""
     queue, worker, statement, endings = group
-    ids = "{" + ",".join([f"{e.attempt.id.int:032x}" for e in endings]) + "}"
+    ids = Ids([ending.attempt.id.int for ending in endings])
     children = _children(endings) if with_children else None
     if statement == "finish":
         numbers = {e.attempt.number for e in endings}

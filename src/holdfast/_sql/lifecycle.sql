@@ -12,12 +12,13 @@
 -- Leases due tasks to a worker, by priority, then run_at. The LATERAL enters the index once per priority;
 -- a mark per priority skips the dead and unclaimable entries in front. Only steps the worker knows. Tasks whose
 -- worker was lost before are suspects: they come apart, as many as the worker can take. The crash limits are one number
--- for all steps, or an object by step.
+-- for all steps, or an object by step. What is the same for all rows is a subselect: worked out once.
 UPDATE holdfast.task t
 SET state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 2147483646) + 1,
-    claimed_at = holdfast.now(), lease_expires_at = holdfast.now() + :lease::interval,
-    max_crashes = CASE jsonb_typeof(:crash_limits::jsonb) WHEN 'number' THEN :crash_limits::jsonb::smallint
-                  ELSE coalesce((:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes) END
+    claimed_at = holdfast.now(), lease_expires_at = (SELECT holdfast.now() + :lease::interval),
+    max_crashes = coalesce((SELECT CASE jsonb_typeof(:crash_limits::jsonb)
+                                   WHEN 'number' THEN :crash_limits::jsonb::smallint END),
+                           (:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes)
 WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
     SELECT c.id FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes > 0 AND c.run_at <= holdfast.now()
@@ -46,7 +47,7 @@ WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
     ) AS due
     LIMIT :limit::integer))[1 : :limit::integer])
 RETURNING t.id, t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes, t.priority,
-          date_part('epoch', t.run_at), date_part('epoch', t.claimed_at),
+          date_part('epoch', t.run_at), (SELECT date_part('epoch', holdfast.now())),
           t.key, t.headers, t.deadline
 
 -- next_due --
@@ -118,18 +119,21 @@ SELECT EXISTS (
 
 -- finish --
 -- The task ended well: it leaves for the archive with its result and the record of its last attempt. A batch in which
--- all attempts have one number names it once; if nothing has a result or a report either, there are no outcomes at all.
+-- all attempts have one number names it once; if nothing has a result or a report either, there are no outcomes at all,
+-- and no id is made a text to look for its own.
 WITH gone AS (
     DELETE FROM holdfast.task t
     WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
       AND t.attempt = coalesce(:attempt::integer, (:outcomes::jsonb -> t.id::text -> 'attempt')::integer)
-    RETURNING t.*
+    RETURNING t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes,
+              t.worker_id, t.claimed_at, t.key, t.error, t.headers, t.created_at
 )/*children of gone*/
 INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
                               worker_id, claimed_at, outcome, key, error, headers, created_at, result, report)
 SELECT g.id, g.queue, g.kind, g.step, g.args, 'done', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
        g.worker_id, g.claimed_at, 'done', g.key, g.error, g.headers, g.created_at,
-       :outcomes::jsonb -> g.id::text -> 'result', :outcomes::jsonb -> g.id::text -> 'report'
+       CASE WHEN :outcomes::jsonb IS NOT NULL THEN :outcomes::jsonb -> g.id::text -> 'result' END,
+       CASE WHEN :outcomes::jsonb IS NOT NULL THEN :outcomes::jsonb -> g.id::text -> 'report' END
 FROM gone g
 RETURNING id
 

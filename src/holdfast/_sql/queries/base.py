@@ -3,15 +3,37 @@
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, TypeAlias, TypeVar
+from struct import Struct
+from typing import Any, TypeVar
 from uuid import UUID
 
 from holdfast._sql.query import Query, Row, statements
 
 T = TypeVar("T")
 Made = TypeVar("Made", bound=tuple[Any, ...])
-Ids: TypeAlias = Sequence[UUID] | str
-"""Ids of tasks, or the literal of an array of them: `{…,…}`."""
+
+
+class Ids:
+    """Ids of tasks as one parameter, as the server reads an array binary: from a text it takes ten times as long.
+
+    `texts` is for connections on which only texts travel.
+    """
+
+    __slots__ = ("binary",)
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        # One dimension, no nulls, of uuid, so many, counted from 1; then the length of each, and its bytes.
+        self.binary = _HEAD.pack(1, 0, 2950, len(ids), 1) + b"".join([_SIZE + id.to_bytes(16) for id in ids])
+
+    @property
+    def texts(self) -> list[str]:
+        """The ids one by one."""
+        first, step, size = _HEAD.size + len(_SIZE), len(_SIZE) + 16, len(self.binary)
+        return [self.binary[place : place + 16].hex() for place in range(first, size, step)]
+
+
+_HEAD = Struct("!5i")
+_SIZE = (16).to_bytes(4)
 
 
 class Base:
@@ -33,8 +55,8 @@ def text(json: bytes | None) -> str | None:
     return None if json is None else json.decode()
 
 
-def array(ids: Ids) -> str:
-    return ids if isinstance(ids, str) else "{" + ",".join(map(str, ids)) + "}"
+def array(ids: Sequence[UUID] | Ids) -> Ids:
+    return ids if isinstance(ids, Ids) else Ids([id.int for id in ids])
 
 
 def texts(values: Iterable[str | None]) -> str:

@@ -12,7 +12,7 @@ from holdfast._sql.records import Beaten, Overdue, Reaped
 class LeaseQueries(Base):
     """Leases, and what becomes of tasks whose time has run out."""
 
-    def beat(self, queue: str, worker: UUID, ids: Ids, lease: timedelta) -> Query[list[Beaten]]:
+    def beat(self, queue: str, worker: UUID, ids: Sequence[UUID] | Ids, lease: timedelta) -> Query[list[Beaten]]:
         return self._query("beat", rows_of(Beaten), queue=queue, worker=worker, ids=array(ids), lease=lease)
 
     def hurriedly(self) -> Query[None]:

@@ -65,7 +65,7 @@ class LifecycleQueries(Base):
         self,
         queue: str,
         worker: UUID,
-        ids: Ids,
+        ids: Sequence[UUID] | Ids,
         outcomes: bytes | None,
         *,
         attempt: int | None = None,
@@ -86,7 +86,7 @@ class LifecycleQueries(Base):
         self,
         queue: str,
         worker: UUID,
-        ids: Ids,
+        ids: Sequence[UUID] | Ids,
         outcomes: bytes,
         *,
         keep: bool,
@@ -105,10 +105,14 @@ class LifecycleQueries(Base):
             children=text(children),
         )
 
-    def stay(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, float | None]]:
+    def stay(
+        self, queue: str, worker: UUID, ids: Sequence[UUID] | Ids, outcomes: bytes
+    ) -> Query[dict[UUID, float | None]]:
         return self._query("stay", by_id, queue=queue, worker=worker, ids=array(ids), outcomes=text(outcomes))
 
-    def cancel(self, queue: str, worker: UUID, ids: Ids, outcomes: bytes) -> Query[dict[UUID, float | None]]:
+    def cancel(
+        self, queue: str, worker: UUID, ids: Sequence[UUID] | Ids, outcomes: bytes
+    ) -> Query[dict[UUID, float | None]]:
         return self._query("cancel", _only_ids, queue=queue, worker=worker, ids=array(ids), outcomes=text(outcomes))
 
     def skip_locked(self, query: Query[T]) -> Query[T]:
@@ -124,10 +128,10 @@ class LifecycleQueries(Base):
     def begin_to_write(self) -> Query[None]:
         return self._query("begin_to_write", nothing)
 
-    def fences(self, queue: str, ids: Ids) -> Query[dict[UUID, Fence]]:
+    def fences(self, queue: str, ids: Sequence[UUID] | Ids) -> Query[dict[UUID, Fence]]:
         return self._query("fences", lambda rows: {r[0]: Fence._make(r) for r in rows}, queue=queue, ids=array(ids))
 
-    def recorded(self, ids: Ids) -> Query[list[Recorded]]:
+    def recorded(self, ids: Sequence[UUID] | Ids) -> Query[list[Recorded]]:
         return self._query("recorded", rows_of(Recorded), ids=array(ids))
 
 

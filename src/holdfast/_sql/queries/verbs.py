@@ -22,7 +22,7 @@ class VerbQueries(Base):
 
     def retry_many(
         self,
-        ids: Ids,
+        ids: Sequence[UUID] | Ids,
         seen: Sequence[str],
         options: bytes,
         *,
@@ -39,10 +39,10 @@ class VerbQueries(Base):
             spacing=spacing,
         )
 
-    def cancel_many(self, ids: Ids, options: bytes) -> Query[dict[UUID, str]]:
+    def cancel_many(self, ids: Sequence[UUID] | Ids, options: bytes) -> Query[dict[UUID, str]]:
         return self._query("cancel_many", by_id, ids=array(ids), options=text(options))
 
-    def discard_many(self, ids: Ids, options: bytes) -> Query[dict[UUID, str]]:
+    def discard_many(self, ids: Sequence[UUID] | Ids, options: bytes) -> Query[dict[UUID, str]]:
         return self._query("discard_many", by_id, ids=array(ids), options=text(options))
 
     def stop_workers(self, worker: UUID | None, options: bytes = b"{}") -> Query[int]:

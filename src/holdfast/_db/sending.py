@@ -1,0 +1,25 @@
+"""Parameters as libpq sends them: every value as a text, which the server casts, and ids of many tasks binary."""
+
+from collections.abc import Sequence
+
+from psycopg import DataError
+
+from holdfast._db.portable import as_text
+from holdfast._sql.queries.base import Ids, texts
+
+
+def sent(parameters: Sequence[object], encoding: str) -> tuple[list[bytes | None], list[int]]:
+    """The values, for a connection with that encoding, and the format of each: 1 is binary."""
+    return [_bytes(value, encoding) for value in parameters], [int(type(value) is Ids) for value in parameters]
+
+
+def _bytes(value: object, encoding: str) -> bytes | None:
+    if type(value) is Ids:
+        return value.binary
+    text = texts(map(as_text, value)) if isinstance(value, (list, tuple)) else as_text(value)
+    if text is None:
+        return None
+    encoded = text.encode(encoding)
+    if b"\0" in encoded:  # for libpq the value would end there
+        raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    return encoded
