@@ -23,6 +23,7 @@ class Sizes:
     idle_after: float = 18.0
     idle_seconds: float = 60.0
     rounds: int = 3
+    turns: int = 3
 
 
 QUICK = Sizes(
@@ -34,6 +35,7 @@ QUICK = Sizes(
     unroutable=20_000,
     snapshot=60_000,
     settle_seconds=2.0,
+    turns=1,
 )
 """For two minutes."""
 
@@ -114,6 +116,9 @@ class Workload:
     quick: bool = True
     at_once: bool = False
     """Whether all systems are measured at the same time: they need hardly anything of the machine."""
+    short: bool = False
+    """Whether it takes seconds, in which a machine may be busy with something else: then fast systems take several
+    turns in each round, and what counts is the median of them."""
 
     def suits(self, system: System) -> bool:
         return all(need in system.does for need in self.needs)

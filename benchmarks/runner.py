@@ -1,5 +1,6 @@
 """The order of a run: each workload in rounds, and in each round all systems in turn, because machines are noisy."""
 
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -44,32 +45,42 @@ def run(
     for workload in workloads:
         suited = [system for system in systems if workload.suits(system)]
         for round_ in range(sizes.rounds):
-            # Forth and back: who comes first is told apart from who is faster, and those that are compared stay
-            # neighbours, for a machine may be slower a minute later.
-            turn = suited if round_ % 2 == 0 else suited[::-1]
-            _measure_all(bench, workload, [s for s in turn if not results.failed(workload.name, s.name)], results)
+            _measure_all(bench, workload, round_, suited, results)
         facts["took_seconds"] = round(time.monotonic() - began)
         _tell(workload, suited, results)
         keep(results)
     return results
 
 
-def _measure_all(bench: Bench, workload: Workload, systems: list[System], results: Results) -> None:
-    if workload.at_once and systems:
-        with ThreadPoolExecutor(len(systems)) as threads:
-            found: Iterable[dict[str, float] | str] = list(
-                threads.map(lambda system: _measure(bench.apart(system), workload, system), systems)
-            )
-    else:
-        found = (_measure(bench, workload, system) for system in systems)
-    for system, each in zip(systems, found, strict=True):
-        if isinstance(each, str):
-            results.fail(workload.name, system.name, each)
+def _measure_all(bench: Bench, workload: Workload, round_: int, suited: list[System], results: Results) -> None:
+    """One round: a turn of all systems, and more of the fast ones if it is short."""
+    found: dict[str, list[dict[str, float]]] = {system.name: [] for system in suited}
+    for turn in range(bench.sizes.turns if workload.short else 1):
+        systems = [s for s in suited if not results.failed(workload.name, s.name) and (s.few == 1 or turn == 0)]
+        # Forth and back: who comes first is told apart from who is faster, and those that are compared stay
+        # neighbours, for a machine may be slower a minute later.
+        if (round_ + turn) % 2:
+            systems.reverse()
+        for system, each in zip(systems, _take_turn(bench, workload, systems), strict=True):
+            if isinstance(each, str):
+                results.fail(workload.name, system.name, each)
+            else:
+                found[system.name].append(each)
+    for system in suited:
+        if not (turns := found[system.name]) or results.failed(workload.name, system.name):
             continue
+        each = {name: statistics.median([turn[name] for turn in turns]) for name in turns[0]}
         bench.found[workload.name, system.name] = each
         for name, figure in workload.figures.items():
             if name in each:
                 results.add(workload.name, workload.title, system.name, name, figure, each[name])
+
+
+def _take_turn(bench: Bench, workload: Workload, systems: list[System]) -> Iterable[dict[str, float] | str]:
+    if not workload.at_once or not systems:
+        return (_measure(bench, workload, system) for system in systems)
+    with ThreadPoolExecutor(len(systems)) as threads:
+        return list(threads.map(lambda system: _measure(bench.apart(system), workload, system), systems))
 
 
 def _measure(bench: Bench, workload: Workload, system: System) -> dict[str, float] | str:

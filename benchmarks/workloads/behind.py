@@ -58,7 +58,15 @@ def measure(what: str, bench: Bench, system: System) -> dict[str, float]:
 
 
 def workload(what: str, title: str, needs: str) -> Workload:
-    return Workload(what, f"Drain {title}", FIGURES, partial(measure, what), needs=["work", needs], quick=False)
+    return Workload(
+        what,
+        f"Drain {title}",
+        FIGURES,
+        partial(measure, what),
+        needs=["work", needs],
+        quick=False,
+        short=what == "archived",
+    )
 
 
 WORKLOADS = [

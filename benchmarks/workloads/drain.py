@@ -62,4 +62,4 @@ def workload(processes: int) -> Workload:
     who = "one process" if processes == 1 else f"{processes} processes"
     figures = FIGURES if processes == 1 else {"rate": FIGURES["rate"], "over_one": Figure("against one", "times")}
     name = "drain" if processes == 1 else f"drain-{processes}"
-    return Workload(name, f"Drain of no-op tasks, {who}", figures, partial(measure, processes))
+    return Workload(name, f"Drain of no-op tasks, {who}", figures, partial(measure, processes), short=True)

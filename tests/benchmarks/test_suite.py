@@ -1,5 +1,6 @@
 """The benchmark suite: its workloads run, small, and what is written about a run says what was measured."""
 
+import dataclasses
 import json
 import threading
 import time
@@ -99,6 +100,26 @@ def test_a_system_that_fails_is_listed_with_the_reason_and_the_others_are_measur
     results = run(server, [bulk], [broken, OURS[0]], TINY, absent={}, versions={}, keep=lambda _: None)
     assert "nothing_like_that" in results.failures["bulk"]["broken"]
     assert [r.system for r in results.figures] == ["holdfast"]
+
+
+def test_fast_systems_take_turns_at_what_is_short_and_the_median_of_a_round_counts(server: Place) -> None:
+    systems = [
+        System(name, f"{name}.py", "none", "nothing", few=few) for name, few in (("a", 1), ("b", 1), ("slow", 0.1))
+    ]
+    values = {"a": [1.0, 9.0, 2.0, 30.0, 10.0, 20.0], "b": [5.0] * 6, "slow": [7.0, 8.0]}
+    order: list[str] = []
+
+    def measure(bench: Bench, system: System) -> dict[str, float]:
+        order.append(system.name)
+        return {"rate": values[system.name].pop(0)}
+
+    sizes = dataclasses.replace(TINY, rounds=2, turns=3)
+    for short, found in ((True, [2.0, 20.0]), (False, [3.0, 4.0])):
+        workload = Workload("rest", "Rest", {"rate": TASKS}, measure, short=short)
+        results = run(server, [workload], systems, sizes, absent={}, versions={}, keep=lambda _: None)
+        assert {r.system: r.values for r in results.figures} == {"a": found, "b": [5.0] * 2, "slow": [7.0, 8.0]}
+        values = {"a": [3.0, 4.0], "b": [5.0] * 2, "slow": [7.0, 8.0]}
+    assert "".join(each[0] for each in order) == "absbaab" + "sbaabba" + "abs" + "sba"
 
 
 def test_what_needs_little_is_measured_of_all_systems_at_once_each_in_a_database_of_its_own(server: Place) -> None:
