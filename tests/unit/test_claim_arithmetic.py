@@ -55,9 +55,9 @@ def test_W1_the_pace_falls_when_steps_become_slow(clock: Ticker) -> None:
     assert pace.ahead(slots=10) == 0
 
 
-def row(priority: int, run_at: datetime) -> Claimed:
+def row(priority: int, run_at: datetime, waited: float = 0.0, crashes: int = 0) -> Claimed:
     due = run_at.timestamp()
-    return Claimed(uuid4(), "k", "s", b"{}", 1, 0, 0, 0, priority, due, due, None, None, None)
+    return Claimed(uuid4(), "k", "s", b"{}", 1, 0, 0, crashes, priority, due, due + waited, None, None, None)
 
 
 def test_M12_a_mark_is_set_per_priority_by_a_full_batch_and_dropped_by_time(clock: Ticker) -> None:
@@ -77,6 +77,19 @@ def test_M12_a_mark_is_set_per_priority_by_a_full_batch_and_dropped_by_time(cloc
     clock.now += 0.5
     assert (marks.current(), marks.ids) == ([beginning] * 10, [NO_ID] * 10)
     assert marks.until_scan() == float("inf")
+
+
+def test_M12_a_mark_lies_behind_a_backlog_but_not_behind_tasks_of_this_moment() -> None:
+    start, marks = datetime(2026, 1, 1, tzinfo=UTC), Marks()
+    marks.current()
+    later = start + timedelta(seconds=1)
+    backlog = [row(9, start, waited=60), row(9, later, waited=60)]
+    fresh = [row(3, start, waited=1), row(3, later, waited=0.1)]
+    suspect = row(9, later + timedelta(seconds=1), waited=60, crashes=1)
+    marks.learn([*backlog, suspect, *fresh])
+    current = marks.current()
+    assert (current[9], marks.ids[9]) == (later, backlog[1].id), "a suspect tells nothing of what lies before it"
+    assert (current[3], marks.ids[3]) == (start, fresh[0].id), "what was enqueued in between may be committed yet"
 
 
 @pytest.mark.parametrize(

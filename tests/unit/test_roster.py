@@ -18,7 +18,7 @@ async def step() -> None: ...
 def attempt(id: UUID, number: int, crashes: int) -> Attempt:
     definition: Any = tasks._steps["step", "main"]
     row = Claimed(id, "step", "main", b"{}", number, 0, 0, crashes, 0, 0.0, 0.0, None, None, None)
-    return Attempt("default", uuid7(), row, definition, now())
+    return Attempt(*row, "default", uuid7(), definition, now())
 
 
 def test_M15_a_suspect_stays_one_when_an_earlier_attempt_of_its_task_is_forgotten() -> None:

@@ -25,7 +25,7 @@ async def step() -> None: ...
 
 def ended(number: int, outcome: Outcome = NO_RESULT) -> Ending:
     row = Claimed(uuid7(), "step", "main", b"{}", number, 0, 0, 0, 0, 0.0, 0.0, None, None, None)
-    return Ending(Attempt("default", WORKER, row, app._steps["step", "main"], 0.0), outcome)
+    return Ending(Attempt(*row, "default", WORKER, app._steps["step", "main"], 0.0), outcome)
 
 
 def sent(*endings: Ending) -> dict[str, Any]:

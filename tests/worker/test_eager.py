@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
@@ -158,13 +160,19 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
     async def raises() -> None:
         raise LookupError("at once")
 
-    assert eager.begin(ends()) is None
+    async def each() -> None:
+        while True:
+            await (await eager.next_one())()
+
+    runner = eager.Runner[Callable[[], Awaitable[None]]](each())
+    assert runner.begin(ends) is None
+    assert runner.begin(ends) is None, "one after another"
     with pytest.raises(LookupError):
-        eager.begin(raises())
+        runner.begin(raises)
     future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def begun() -> None:
-        rest = eager.begin(waits(future))
+        rest = eager.Runner[Callable[[], Awaitable[None]]](each()).begin(partial(waits, future))
         assert rest is not None
         await rest
 
@@ -175,4 +183,4 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert said == ["ended", "answer", "cancelled"]
+    assert said == ["ended", "ended", "answer", "cancelled"]

@@ -299,7 +299,7 @@ async def test_what_cannot_be_told_to_a_step_is_an_error_of_its_attempt(
 
 def test_headers_that_are_no_text_are_none() -> None:
     row = Claimed(uuid7(), "k", "main", b"{}", 1, 0, 0, 0, 0, 0.0, 0.0, None, b'{"a": "\xe9"}', None)
-    assert Attempt("default", uuid7(), row, cast(Step, None), 0.0).strings() == {}
+    assert Attempt(*row, "default", uuid7(), cast(Step, None), 0.0).strings() == {}
 
 
 async def test_an_attempt_that_we_fail_to_execute_is_given_back(

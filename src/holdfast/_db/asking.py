@@ -19,6 +19,7 @@ from psycopg.pq.abc import PGresult
 
 from holdfast._db.pooler import PREPARE_AFTER
 from holdfast._db.sending import sent
+from holdfast._model.collecting import no_collecting
 from holdfast._sql.query import Query
 
 T = TypeVar("T")
@@ -68,7 +69,8 @@ class Asking:
         if not result.nfields:
             return query.read([])
         self._rows.set_pgresult(result)
-        return query.read(self._rows.load_rows(0, result.ntuples, tuple))
+        with no_collecting():
+            return query.read(self._rows.load_rows(0, result.ntuples, tuple))
 
     async def _prepare(self, statement: str) -> bytes | None:
         self._asked[statement] += 1

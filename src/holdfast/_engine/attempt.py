@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -16,7 +17,6 @@ from holdfast._model.outcome import Advanced
 from holdfast._model.progress import Told
 from holdfast._model.request import Request
 from holdfast._model.step import Step
-from holdfast._sql.records import Claimed
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -42,81 +42,44 @@ PROBATION = 60.0
 """Seconds after which a task whose worker was lost before is no longer taken for the culprit."""
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """One execution of one step, from the claim to its recorded end. Its worker and number are the fence.
 
-    `trace_id` is there only if the attempt is traced.
+    It begins with what a row of `claim` says, in that order: made from thousands of rows, each `Attempt(*row, …)`.
     """
 
-    __slots__ = (
-        "args",
-        "children",
-        "claimed_at",
-        "crashes",
-        "deadline",
-        "definition",
-        "errors",
-        "handle",
-        "headers",
-        "held_since",
-        "id",
-        "in_thread",
-        "interruption",
-        "key",
-        "kind",
-        "lingering",
-        "moved",
-        "moves",
-        "noticed",
-        "number",
-        "priority",
-        "queue",
-        "raised",
-        "refusals",
-        "run_at",
-        "step",
-        "stop_flag",
-        "told",
-        "trace_id",
-        "transaction",
-        "worker_id",
-    )
-
-    trace_id: str
-
-    def __init__(self, queue: str, worker_id: UUID, row: Claimed, definition: Step, held_since: float) -> None:
-        (
-            self.id,
-            self.kind,
-            self.step,
-            self.args,
-            self.number,
-            self.moves,
-            self.errors,
-            self.crashes,
-            self.priority,
-            self.run_at,
-            self.claimed_at,
-            self.key,
-            self.headers,
-            self.deadline,
-        ) = row
-        self.queue = queue
-        self.worker_id = worker_id
-        self.definition = definition
-        self.held_since = held_since
-        self.handle: Any = None
-        self.in_thread = False
-        self.lingering = False
-        self.refusals = 0
-        self.interruption: Interruption | None = None
-        self.noticed = False
-        self.stop_flag: StopFlag | None = None
-        self.children: Sequence[Request] = ()
-        self.raised: BaseException | None = None
-        self.moved: Any = None
-        self.told: Told | None = None
-        self.transaction: StepTransaction | None = None
+    id: UUID
+    kind: str
+    step: str
+    args: bytes
+    number: int
+    moves: int
+    errors: int
+    crashes: int
+    priority: int
+    run_at: float
+    claimed_at: float
+    key: str | None
+    headers: bytes | None
+    deadline: datetime | None
+    queue: str
+    worker_id: UUID
+    definition: Step
+    held_since: float
+    handle: Any = None
+    in_thread: bool = False
+    lingering: bool = False
+    refusals: int = 0
+    interruption: Interruption | None = None
+    noticed: bool = False
+    stop_flag: "StopFlag | None" = None
+    children: Sequence[Request] = ()
+    raised: BaseException | None = None
+    moved: Any = None
+    told: Told | None = None
+    transaction: StepTransaction | None = None
+    trace_id: str | None = None
+    """There only if it is traced."""
 
     @property
     def cancelled(self) -> bool:
@@ -159,7 +122,7 @@ class Attempt:
 
     def next(self, outcome: Advanced, definition: Step, claimed_at: float, held_since: float) -> "Attempt":
         """The attempt at the next step, after a move under which the lease was kept."""
-        row = Claimed(
+        return Attempt(
             self.id,
             definition.kind,
             outcome.step,
@@ -174,8 +137,11 @@ class Attempt:
             self.key,
             self.headers,
             self.deadline,
+            self.queue,
+            self.worker_id,
+            definition,
+            held_since,
         )
-        return Attempt(self.queue, self.worker_id, row, definition, held_since)
 
     def __repr__(self) -> str:
         return f"<Attempt {self.number} of {self.kind}.{self.step} {self.id}>"

@@ -24,6 +24,7 @@ from holdfast._engine.known import Known
 from holdfast._engine.marks import MARK_SECONDS, Marks
 from holdfast._engine.pulse import nothing
 from holdfast._engine.shares import LARGEST_CLAIM, Shares
+from holdfast._model.collecting import no_collecting
 from holdfast._model.ids import uuid7
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
@@ -268,7 +269,9 @@ class Claimer:
 
     def _hand_over(self, queue: str, rows: list[Claimed], sent: float) -> None:
         steps, worker_id = self._tasks._steps, self.worker_id
-        self._claimed([Attempt(queue, worker_id, row, steps[row.kind, row.step], sent) for row in rows])
+        with no_collecting():
+            attempts = [Attempt(*row, queue, worker_id, steps[row.kind, row.step], sent) for row in rows]
+        self._claimed(attempts)
 
     async def _look_for_unclaimable(self, queue: str) -> None:
         """Many tasks that are paused or unknown here would be walked over by every claim: mark where they end."""

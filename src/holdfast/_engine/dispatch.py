@@ -4,21 +4,20 @@ import asyncio
 import logging
 import math
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from typing import NoReturn
 
-from holdfast._engine import eager
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer
+from holdfast._engine.eager import Rest, Runner, next_one
 from holdfast._engine.ending import Recorded, Unsure
 from holdfast._engine.execution import Execution, fields
 from holdfast._engine.settle import Settler
 from holdfast._engine.telling import tell_error
 from holdfast._engine.transactional import TransactionalSteps
-from holdfast._model.outcome import Cancelled, Outcome, Released
+from holdfast._model.outcome import NO_RESULT, Cancelled, Outcome, Released
 from holdfast._model.step import Step
 from holdfast._model.tracing import Tracing
 
@@ -70,6 +69,7 @@ class Dispatch:
         self._out_of_contact = out_of_contact
         self._forks = _forks
         self._starter: asyncio.Task[None] | None = None
+        self._runner: Runner[Attempt] | None = None
         self._waits: set[Step] = set()
         """Steps that have waited for something before: they get a Task of their own at once."""
         self._context = copy_context()
@@ -92,7 +92,7 @@ class Dispatch:
                 self._give_back(attempt)
             return
         self._context = copy_context()
-        if roster.lingering or any(a.id.int in roster.held for a in attempts):
+        if roster.lingering or not roster.held.keys().isdisjoint([a.id.int for a in attempts]):
             attempts = [a for a in attempts if not self._still_executing(a)]
         roster.put(attempts)
         self._start()
@@ -164,43 +164,60 @@ class Dispatch:
                 pass
             await rest
 
-    async def _until_one_waits(self, first: Attempt) -> eager.Rest | None:
-        this, flag, monotonic = asyncio.current_task(), self._flag, time.monotonic
-        turn_ends = monotonic() + TURN_SECONDS
+    async def _until_one_waits(self, first: Attempt) -> Rest | None:
+        this, flag, roster, lease = asyncio.current_task(), self._flag, self._roster, self._lease
+        moment = now()
+        turn_ends = moment + TURN_SECONDS
         attempt: Attempt | None = first
         while attempt is not None:
             attempt.stop_flag, attempt.handle = flag, this
-            if (rest := eager.begin(self._attend(attempt))) is not None:
+            if moment - attempt.held_since > lease and self._out_of_contact():
+                self._end(attempt, Released())  # the fence decides whether it is still ours
+            elif (rest := self._begin(attempt)) is not None:
                 self._waits.add(attempt.definition)
                 return rest
             if this is None or this.cancelling():
                 return None  # it has cancelled itself, and nobody else is to suffer for it
-            if monotonic() > turn_ends:
+            moment = now()
+            if moment > turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = monotonic() + TURN_SECONDS
-            attempt = None if flag.stopping else self._roster.begin()
+                moment = now()
+                turn_ends = moment + TURN_SECONDS
+            attempt = None if flag.stopping else roster.begin()
             while attempt is not None and attempt.definition in self._waits:
                 self._begin_in_task(attempt)
-                attempt = self._roster.begin()
+                attempt = roster.begin()
         return None
 
-    async def _attend(self, attempt: Attempt) -> None:
-        """One attempt, from its start to the settler."""
-        steps = self.transactional if attempt.definition.transactional else self.execution
-        outcome: Outcome | Recorded | Unsure | None = _UNEXECUTED
-        try:
-            if self._is_late(attempt) and self._out_of_contact():
-                outcome = Released()  # the fence decides whether it is still ours
-            elif self.tracing is None:
-                outcome = await steps.execute(attempt)
-            else:
-                with self.tracing.attempting(attempt) as tell:
+    def _begin(self, attempt: Attempt) -> Rest | None:
+        """Begins an attempt; gives the rest of it if it waits."""
+        runner, self._runner = self._runner or Runner(self._attend()), None
+        rest = runner.begin(attempt)
+        if rest is None:
+            self._runner = runner
+        return rest
+
+    async def _attend(self) -> None:
+        """Attends to attempts one after another, each from its start to the settler."""
+        while True:
+            attempt: Attempt = await next_one()
+            steps = self.transactional if attempt.definition.transactional else self.execution
+            outcome: Outcome | Recorded | Unsure | None = _UNEXECUTED
+            try:
+                if self.tracing is None:
                     outcome = await steps.execute(attempt)
-                    tell(outcome)
-        except Exception:
-            # A fault around the step, ours or of a tracer: without an outcome it would keep slot and lease for ever.
-            what = "is given back" if outcome is _UNEXECUTED else "has ended, and that is recorded"
-            log.exception("a fault that is not of the step: %r %s", attempt, what, extra=fields(attempt))
+                else:
+                    with self.tracing.attempting(attempt) as tell:
+                        outcome = await steps.execute(attempt)
+                        tell(outcome)
+            except Exception:
+                # A fault around the step, ours or a tracer's: without an outcome it would keep slot and lease for ever.
+                what = "is given back" if outcome is _UNEXECUTED else "has ended, and that is recorded"
+                log.exception("a fault that is not of the step: %r %s", attempt, what, extra=fields(attempt))
+            self._end(attempt, outcome)
+
+    def _end(self, attempt: Attempt, outcome: Outcome | Recorded | Unsure | None) -> None:
+        """An attempt has ended: its outcome goes to the settler, and its slot to the next one."""
         if _forks != self._forks:
             _end_child(attempt)
         attempt.handle = None
@@ -210,11 +227,12 @@ class Dispatch:
             self._retire(f"it has made {roster.finished} attempts")
         if outcome is None:
             roster.forget(attempt)
-        elif isinstance(outcome, (Recorded, Unsure)):
+        elif outcome is not NO_RESULT and isinstance(outcome, (Recorded, Unsure)):
             self._settled_elsewhere(outcome)
         elif roster.holds(attempt):
             self._settler.add(attempt, outcome)
-            tell_error(attempt, outcome)
+            if outcome is not NO_RESULT:
+                tell_error(attempt, outcome)
         if attempt.lingering:
             roster.lingering[attempt.id] = attempt
             log.warning(
@@ -235,10 +253,12 @@ class Dispatch:
 
     def free(self, attempt: Attempt) -> None:
         """Gives the slot of an attempt to the next one."""
-        self._roster.end(attempt)
-        if self._roster.lingering:
-            self._roster.lingering.pop(attempt.id, None)
-        self._start()
+        roster = self._roster
+        roster.end(attempt)
+        if roster.lingering:
+            roster.lingering.pop(attempt.id, None)
+        if roster.ready:
+            self._start()
         self._claimer.freed(attempt.queue)
 
     # --- what must not go on

@@ -1,47 +1,68 @@
-"""Beginning a coroutine by hand: no Task is made for one that never waits.
+"""Beginning coroutines by hand: no Task is made for one that never waits.
 
 Each runs in a context of its own, as a Task would give it. One that waits goes on in the Task in which it was begun,
 which is its own from then on: so timeouts, cancellation and `asyncio.current_task()` are what they are everywhere.
+
+What is run is a coroutine that attends to one after another, and yields in between. One for each would have to return:
+to whoever runs it by hand that is an exception, with a traceback and all, which takes longer than many a step.
 """
 
 from collections.abc import Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any
+from types import coroutine
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+_ENDED: Any = object()
+"""What is yielded when one has ended, and the next may come."""
 
 
-def begin(coroutine: Coroutine[Any, Any, None]) -> "Rest | None":
-    """Runs a coroutine until it waits, and gives what is to be awaited then; None if it has ended."""
-    context = copy_context()
-    try:
-        awaited = context.run(coroutine.send, None)
-    except StopIteration:
-        return None
-    return Rest(context, coroutine, awaited)
+@coroutine
+def next_one() -> Generator[Any, Any, Any]:
+    """What a coroutine that attends to one after another awaits for each of them."""
+    return (yield _ENDED)
+
+
+class Runner(Generic[T]):
+    """Runs a coroutine that awaits `next_one()` again and again.
+
+    It is of no use any more after one that waited, whose own it is then, or that raised.
+    """
+
+    __slots__ = ("_each",)
+
+    def __init__(self, each: Coroutine[Any, Any, None]) -> None:
+        self._each = each
+        each.send(None)
+
+    def begin(self, one: T) -> "Rest | None":
+        """Runs until it waits, and gives what is to be awaited then; None if this one has ended."""
+        context = copy_context()
+        awaited = context.run(self._each.send, one)
+        return None if awaited is _ENDED else Rest(context, self._each, awaited)
 
 
 class Rest:
-    """The rest of a coroutine that has begun. To be awaited at once: `awaited` is what it waits for."""
+    """The rest of one that has begun. To be awaited at once: `awaited` is what it waits for."""
 
-    __slots__ = ("_awaited", "_context", "_coroutine")
+    __slots__ = ("_awaited", "_context", "_each")
 
-    def __init__(self, context: Context, coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
+    def __init__(self, context: Context, each: Coroutine[Any, Any, None], awaited: Any) -> None:
         self._context = context
-        self._coroutine = coroutine
+        self._each = each
         self._awaited = awaited
 
     def __await__(self) -> Generator[Any, Any, None]:
-        run, coroutine, awaited = self._context.run, self._coroutine, self._awaited
+        run, each, awaited = self._context.run, self._each, self._awaited
         del self._awaited
-        try:
-            while True:
-                try:
-                    answer = yield awaited
-                except GeneratorExit:
-                    run(coroutine.close)
-                    raise
-                except BaseException as error:
-                    awaited = run(coroutine.throw, error)
-                else:
-                    awaited = run(coroutine.send, answer)
-        except StopIteration:
-            return
+        while awaited is not _ENDED:
+            try:
+                answer = yield awaited
+            except GeneratorExit:
+                run(each.close)
+                raise
+            except BaseException as error:
+                awaited = run(each.throw, error)
+            else:
+                awaited = run(each.send, answer)

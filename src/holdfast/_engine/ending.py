@@ -31,8 +31,7 @@ Times: TypeAlias = dict[UUID, float | None]
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class Ending:
+class Ending(msgspec.Struct, eq=False):
     """An attempt and how it ended, until that is recorded.
 
     `kept`: it goes on here; `sent`: when it was written; `children`: the tasks that become real with it; `tries`: how

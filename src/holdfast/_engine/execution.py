@@ -229,5 +229,4 @@ def fields(attempt: Attempt) -> dict[str, Any]:
         "queue": attempt.queue,
         "worker": str(attempt.worker_id),
     }
-    trace_id = getattr(attempt, "trace_id", None)
-    return found if trace_id is None else {**found, "trace_id": trace_id}
+    return found if attempt.trace_id is None else {**found, "trace_id": attempt.trace_id}

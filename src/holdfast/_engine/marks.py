@@ -8,6 +8,8 @@ from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.records import Claimed
 
 MARK_SECONDS = 1.0
+LATE_SECONDS = 5.0
+"""Seconds after which hardly anybody commits a task that was due at once."""
 
 _BEGINNING = datetime(1000, 1, 1, tzinfo=UTC)
 _EXACT = 2.0**31
@@ -42,10 +44,18 @@ class Marks:
         return self._ids
 
     def learn(self, rows: list[Claimed]) -> None:
-        """After a full batch: what was claimed before it lies behind."""
+        """After a full batch: what was claimed lies behind.
+
+        The batch itself, too, if it is a backlog. Among tasks of this moment it does not: one that was enqueued before
+        the last of them may be committed after it, and is not to wait for the next full scan.
+        """
         marks, ids = list(self._marks), list(self._ids)
-        earliest = {row.priority: row for row in reversed(rows)}
-        for priority, row in earliest.items():
+        in_order = [row for row in rows if not row.crashes]  # suspects are taken from elsewhere
+        last = {row.priority: row for row in in_order}
+        for priority, first in {row.priority: row for row in reversed(in_order)}.items():
+            row = last[priority]
+            if row.claimed_at - row.run_at < LATE_SECONDS:
+                row = first
             exact = abs(row.run_at) < _EXACT
             marks[priority] = datetime.fromtimestamp(row.run_at, UTC) - (timedelta(0) if exact else _ROUNDING)
             ids[priority] = row.id if exact else NO_ID
