@@ -1,4 +1,6 @@
 import gc
+import os
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +21,34 @@ def test_the_collector_is_as_it_was_before(was_on: bool) -> None:
         assert gc.isenabled() == was_on
     finally:
         gc.enable() if before else gc.disable()
+
+
+def test_the_collector_stays_away_until_the_last_thread_has_done_without_it() -> None:
+    assert gc.isenabled()
+    began, may_end = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with no_collecting():
+            began.set()
+            may_end.wait(30)
+
+    thread = threading.Thread(target=other)
+    with no_collecting():
+        thread.start()
+        assert began.wait(30)
+    assert not gc.isenabled(), "the other one still does without"
+    may_end.set()
+    thread.join()
+    assert gc.isenabled()
+    with no_collecting(5):
+        assert gc.isenabled(), "for a few objects it is not sent away"
+
+
+def test_the_collector_is_back_in_a_forked_child() -> None:
+    with no_collecting():
+        if (child := os.fork()) == 0:
+            os._exit(0 if gc.isenabled() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_what_is_loaded_is_set_aside_and_given_back() -> None:

@@ -26,9 +26,9 @@ def context(resources: Mapping[type, object] | None = None, **fields: Any) -> Co
         "key": None,
         "headers": {},
         "deadline": None,
-        "_signals": SimpleNamespace(cancelled=False, stopping=False, moved=None),
+        "signals": SimpleNamespace(cancelled=False, stopping=False, moved=None),
     }
-    return Context(_offers=Offers(resources or {}), **{**given, **fields})
+    return Context(offers=Offers(resources or {}), **{**given, **fields})
 
 
 def test_t3_the_idempotency_key_is_stable_for_the_visit() -> None:
@@ -39,7 +39,7 @@ def test_t3_the_idempotency_key_is_stable_for_the_visit() -> None:
 
 def test_signals_are_read_when_asked() -> None:
     signals = SimpleNamespace(cancelled=False, stopping=False, moved=None)
-    ctx = context(_signals=signals)
+    ctx = context(signals=signals)
     assert (ctx.cancelled, ctx.stopping) == (False, False)
     signals.cancelled = signals.stopping = True
     assert (ctx.cancelled, ctx.stopping) == (True, True)

@@ -1,14 +1,16 @@
 """Steps that never wait are run without a Task of their own: nobody may notice, but for the speed."""
 
 import asyncio
+import gc
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
 
 import pytest
 
-from holdfast import Context, current_context
+from holdfast import Context, Retry, current_context
 from holdfast._engine import eager
 from holdfast.testing import Harness
 
@@ -184,3 +186,45 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert said == ["ended", "ended", "answer", "cancelled"]
+
+
+async def test_one_that_is_given_up_with_its_task_takes_it_for_its_end() -> None:
+    said: list[object] = []
+
+    async def each() -> None:
+        while True:
+            one = await eager.next_one()
+            try:
+                await asyncio.sleep(60)
+            except BaseException as error:
+                said.append((one, type(error)))
+
+    async def begun() -> None:
+        rest = eager.Runner[str](each()).begin("first")
+        assert rest is not None
+        await rest
+
+    coroutine = begun()
+    coroutine.send(None)
+    coroutine.close()
+    assert said == [("first", GeneratorExit)]
+
+
+async def test_an_attempt_is_not_kept_until_the_next_one_comes(holdfast: Harness) -> None:
+    class Large: ...
+
+    held: list[weakref.ref[Large]] = []
+
+    @holdfast.app.task(retry=Retry(0))
+    async def fails() -> None:
+        large = Large()
+        held.append(weakref.ref(large))
+        raise ValueError("with all that it holds")
+
+    worker = holdfast.worker(concurrency=1)
+    async with running(worker):
+        ref = await fails.enqueue()
+        await until(lambda: bool(held) and not worker.roster.held)
+        gc.collect()
+        assert held[0]() is None
+    assert (await ref.info()).state == "parked"

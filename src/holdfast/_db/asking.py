@@ -69,7 +69,7 @@ class Asking:
         if not result.nfields:
             return query.read([])
         self._rows.set_pgresult(result)
-        with no_collecting():
+        with no_collecting(result.ntuples):
             return query.read(self._rows.load_rows(0, result.ntuples, tuple))
 
     async def _prepare(self, statement: str) -> bytes | None:

@@ -269,7 +269,7 @@ class Claimer:
 
     def _hand_over(self, queue: str, rows: list[Claimed], sent: float) -> None:
         steps, worker_id = self._tasks._steps, self.worker_id
-        with no_collecting():
+        with no_collecting(len(rows)):
             attempts = [Attempt(*row, queue, worker_id, steps[row.kind, row.step], sent) for row in rows]
         self._claimed(attempts)
 

@@ -203,6 +203,7 @@ class Dispatch:
             attempt: Attempt = await next_one()
             steps = self.transactional if attempt.definition.transactional else self.execution
             outcome: Outcome | Recorded | Unsure | None = _UNEXECUTED
+            tell: Callable[[Outcome | Recorded | Unsure | None], None] | None = None
             try:
                 if self.tracing is None:
                     outcome = await steps.execute(attempt)
@@ -215,6 +216,7 @@ class Dispatch:
                 what = "is given back" if outcome is _UNEXECUTED else "has ended, and that is recorded"
                 log.exception("a fault that is not of the step: %r %s", attempt, what, extra=fields(attempt))
             self._end(attempt, outcome)
+            del attempt, outcome, tell  # or they would live until the next one comes, with all that an error holds
 
     def _end(self, attempt: Attempt, outcome: Outcome | Recorded | Unsure | None) -> None:
         """An attempt has ended: its outcome goes to the settler, and its slot to the next one."""

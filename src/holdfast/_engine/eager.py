@@ -8,6 +8,7 @@ to whoever runs it by hand that is an exception, with a traceback and all, which
 """
 
 from collections.abc import Coroutine, Generator
+from contextlib import suppress
 from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Generic, TypeVar
@@ -60,7 +61,8 @@ class Rest:
             try:
                 answer = yield awaited
             except GeneratorExit:
-                run(each.close)
+                with suppress(RuntimeError):  # it takes that for the end of this one, and asks for the next
+                    run(each.close)
                 raise
             except BaseException as error:
                 awaited = run(each.throw, error)

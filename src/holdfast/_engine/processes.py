@@ -226,7 +226,7 @@ def _run(request: dict[str, Any], teller: _Teller) -> tuple[bool, Any]:
         step = _find(request["module"], request["qualname"])
         if "args" not in request:
             return True, None  # it was only to be loaded
-        context = Context(**request["context"], _offers=Offers(tell=teller.tell), _signals=_Signals())
+        context = Context(**request["context"], offers=Offers(tell=teller.tell), signals=_Signals())
         current_context.set(context)
         returned = step.call(step.decode(request["args"]), context)
         # How to read a result stays here: it is code, and nobody asks for it there.

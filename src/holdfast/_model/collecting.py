@@ -1,24 +1,67 @@
 """The garbage collector, where it only gets in the way."""
 
 import gc
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+MANY = 100
+"""For fewer objects the collector hardly comes by."""
+
+
+class _Leave:
+    """The collector is away for as long as anybody, in whichever thread, does without it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._was_on = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._users += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._was_on:
+                gc.enable()
+
+
+_leave = _Leave()
+
+
+def _come_back() -> None:
+    """In a forked child there is nobody who would end what other threads began."""
+    global _leave
+    if _leave._users and _leave._was_on:
+        gc.enable()
+    _leave = _Leave()
+
+
+os.register_at_fork(after_in_child=_come_back)
+
 
 @contextmanager
-def no_collecting() -> Iterator[None]:
-    """Around a loop of our own that makes many objects and no garbage, and runs nobody else's code.
+def no_collecting(objects: int = MANY) -> Iterator[None]:
+    """Around a loop of our own that makes so many objects and no garbage, and runs nobody else's code.
 
     The collector would walk over everything that is there, again and again, in vain. It comes back afterwards, unless
     it was off before.
     """
-    was_on = gc.isenabled()
-    gc.disable()
+    if objects < MANY:
+        yield
+        return
+    leave = _leave
+    leave.begin()
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        leave.end()
 
 
 @contextmanager

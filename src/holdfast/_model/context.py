@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 from uuid import UUID
 
-import msgspec
 from typing_extensions import TypeVar, Unpack
 
 from holdfast._model.options import EnqueueOptions
@@ -72,27 +71,60 @@ class Offers:
     tracing: "Tracing | None" = None
 
 
-class Context(msgspec.Struct, eq=False):
+class Context:
     """The attempt a step runs in: which task, which step, how often it was tried, and what it may use.
 
     `id`, `kind`, `queue`, `key` and `headers` are the task's, `step` is where it stands. `attempt` is the number of
     this execution over the task's life, `moves` that of the moves before it; `errors` and `crashes` are of this visit.
     """
 
-    id: UUID
-    kind: str
-    step: str
-    queue: str
-    attempt: int
-    errors: int
-    crashes: int
-    moves: int
-    key: str | None
-    headers: Mapping[str, str]
-    deadline: datetime | None
-    _offers: Offers
-    _signals: Signals
-    _enqueued: "list[Request] | None" = None
+    __slots__ = (
+        "_enqueued",
+        "_offers",
+        "_signals",
+        "attempt",
+        "crashes",
+        "deadline",
+        "errors",
+        "headers",
+        "id",
+        "key",
+        "kind",
+        "moves",
+        "queue",
+        "step",
+    )
+
+    def __init__(
+        self,
+        id: UUID,
+        kind: str,
+        step: str,
+        queue: str,
+        attempt: int,
+        errors: int,
+        crashes: int,
+        moves: int,
+        key: str | None,
+        headers: Mapping[str, str],
+        deadline: datetime | None,
+        offers: "Offers",
+        signals: Signals,
+    ) -> None:
+        self.id = id
+        self.kind = kind
+        self.step = step
+        self.queue = queue
+        self.attempt = attempt
+        self.errors = errors
+        self.crashes = crashes
+        self.moves = moves
+        self.key = key
+        self.headers = headers
+        self.deadline = deadline
+        self._offers = offers
+        self._signals = signals
+        self._enqueued: list[Request] | None = None
 
     @property
     def idempotency_key(self) -> str:

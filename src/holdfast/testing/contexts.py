@@ -10,14 +10,14 @@ def context(*resources: object, attempt: int = 1, **fields: Any) -> Context:
     """A `Context` for calling a step's code directly: `await Poll("u").run(context(client))`."""
     made: dict[str, Any] = {
         "id": uuid7(), "kind": "test", "step": "main", "queue": "default", "attempt": attempt, "errors": 0,
-        "crashes": 0, "moves": 0, "key": None, "headers": {}, "deadline": None, "_signals": _Signals(),
-        "_offers": Offers({type(each): each for each in resources}),
+        "crashes": 0, "moves": 0, "key": None, "headers": {}, "deadline": None, "signals": _Signals(),
+        "offers": Offers({type(each): each for each in resources}),
     }  # fmt: skip
-    unknown = fields.keys() - (made.keys() - {"_offers", "_signals"}) - {"cancelled", "stopping"}
+    unknown = fields.keys() - (made.keys() - {"offers", "signals"}) - {"cancelled", "stopping"}
     if unknown:
         raise TypeError(f"context() has no field {sorted(unknown)[0]!r}")
     signals = _Signals(fields.pop("cancelled", False), fields.pop("stopping", False))
-    return Context(**{**made, "_signals": signals, **fields})
+    return Context(**{**made, "signals": signals, **fields})
 
 
 class _Signals:
