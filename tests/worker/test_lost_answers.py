@@ -251,7 +251,7 @@ async def test_L6_M3_what_is_held_up_for_longer_than_a_lease_is_not_begun(holdfa
     """This process stood still, or the answer was slow: somebody else may execute it by now."""
     worker = holdfast.worker(lease=60, concurrency=1)
     looks = count()
-    worker.dispatch._is_late = lambda attempt: next(looks) == moment  # type: ignore[method-assign]
+    worker.dispatch._is_late = lambda *_: next(looks) == moment  # type: ignore[method-assign]
     worker.dispatch._out_of_contact = lambda: True
     ref = await chain.enqueue(First())
     async with running(worker):
@@ -305,7 +305,7 @@ async def test_L6_a_late_claim_of_what_is_still_executed_here_interrupts_it(hold
     async with running(worker):
         await until(lambda: running_now[0] == 1, "for the step")
         looks = count()
-        worker.dispatch._is_late = lambda attempt: next(looks) == 0  # type: ignore[method-assign]
+        worker.dispatch._is_late = lambda *_: next(looks) == 0  # type: ignore[method-assign]
         sql(holdfast.url, "UPDATE holdfast.task SET state = 'ready', worker_id = NULL, lease_expires_at = NULL")
         worker.claimer.wake()
         await until(lambda: seen["interrupted"], "for the interruption")

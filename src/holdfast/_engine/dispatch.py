@@ -83,7 +83,7 @@ class Dispatch:
     def take(self, attempts: list[Attempt]) -> None:
         """New attempts wait for a slot, unless this very process still executes an earlier one of the same task."""
         roster = self._roster
-        if attempts and self._is_late(attempts[0]):
+        if attempts and self._is_late(attempts[0], now()):
             # All are of one claim, and nobody renews what we do not know of yet: others may execute them by now.
             for attempt in attempts:
                 former = roster.find(attempt.id)
@@ -99,7 +99,7 @@ class Dispatch:
 
     def go_on(self, attempt: Attempt) -> None:
         """The next step of a task that moved and was kept: it comes before all others."""
-        if self._is_late(attempt):
+        if self._is_late(attempt, now()):
             self._give_back(attempt)
             return
         self._roster.put_first(attempt)
@@ -124,9 +124,9 @@ class Dispatch:
         self._give_back(attempt, delay)
         return True
 
-    def _is_late(self, attempt: Attempt) -> bool:
+    def _is_late(self, attempt: Attempt, moment: float) -> bool:
         """Whether its lease has run out, if nobody has renewed it: this process may have stood still."""
-        return now() - attempt.held_since > self._lease
+        return moment - attempt.held_since > self._lease
 
     def _give_back(self, attempt: Attempt, delay: float = 0.0) -> None:
         self._roster.held[attempt.id.int] = attempt
@@ -165,13 +165,13 @@ class Dispatch:
             await rest
 
     async def _until_one_waits(self, first: Attempt) -> Rest | None:
-        this, flag, roster, lease = asyncio.current_task(), self._flag, self._roster, self._lease
+        this, flag, roster = asyncio.current_task(), self._flag, self._roster
         moment = now()
         turn_ends = moment + TURN_SECONDS
         attempt: Attempt | None = first
         while attempt is not None:
             attempt.stop_flag, attempt.handle = flag, this
-            if moment - attempt.held_since > lease and self._out_of_contact():
+            if self._is_late(attempt, moment) and self._out_of_contact():
                 self._end(attempt, Released())  # the fence decides whether it is still ours
             elif (rest := self._begin(attempt)) is not None:
                 self._waits.add(attempt.definition)
