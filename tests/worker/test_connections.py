@@ -184,6 +184,7 @@ async def test_W5_F10_callers_leave_a_primary_that_has_been_replaced(replaced: R
     assert len(ids(replaced.old.url())) == 21, first
     await asyncio.gather(*(app.info(first[0][0].id) for _ in range(5)))  # so there are several connections
     replaced.stands_down()
+    await asyncio.to_thread(until_read_only, replaced.old)  # until then it takes what it is given, and may
     refs = [*await asyncio.gather(*(plain.enqueue(n) for n in range(20))), await app.enqueue(plain.bind(1), key="one")]
     refs.append(await asyncio.to_thread(_sync, app, plain))
     assert {ref.id for ref in refs} <= ids(replaced.new)
