@@ -111,6 +111,21 @@ async def test_Q12_a_copy_of_bare_tasks_writes_what_statements_write(
 
 
 @pytest.mark.parametrize("blocking", [False, True])
+async def test_Q12_each_of_many_gets_a_reference_of_its_own(
+    holdfast: Harness, copies: list[str], blocking: bool
+) -> None:
+    calls = [*(store.bind(value=n) for n in range(MANY)), mail.bind(value={"last": True})]
+    refs: Any = holdfast.app.sync.enqueue_many(calls) if blocking else await holdfast.app.enqueue_many(calls)
+    assert copies == ["COPY"]
+    ids = [ref.id for ref in refs]
+    assert ids == sorted(set(ids)) and len(ids) == len(calls)
+    assert {(ref.kind, ref.enqueued) for ref in refs} == {("store", "created"), ("mail", "created")}
+    await holdfast.drain(queues=["default", "mail"])
+    results = [await asyncio.to_thread(refs[n].result) if blocking else await refs[n].result() for n in (0, 7, -1)]
+    assert results == [0, 7, {"last": True}]
+
+
+@pytest.mark.parametrize("blocking", [False, True])
 async def test_Q12_all_or_none(holdfast: Harness, copies: list[str], blocking: bool) -> None:
     holdfast.sql("ALTER TABLE holdfast.task ADD CHECK (args ->> 'value' <> '250')")
     calls = [store.bind(value=n) for n in range(MANY)]

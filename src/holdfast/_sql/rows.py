@@ -33,7 +33,7 @@ def pieces(tasks: Iterable[NewTask] | Iterable[Request], now: datetime) -> Itera
             if middle is None:
                 middle = alike[what] = _middle(task, now)
             headers = NULL if task.headers is None else _escaped(task.headers)
-            rows.append(f"{task.id.hex}\t{middle}\t{_escaped(task.args)}\t{headers}\n")
+            rows.append(f"{task.id.int:032x}\t{middle}\t{_escaped(task.args)}\t{headers}\n")
         yield "".join(rows).encode()
 
 
@@ -48,7 +48,7 @@ def bare_pieces(tasks: Iterable[NewTask] | Iterable[Request]) -> Iterator[bytes]
             middle = alike.get(what)
             if middle is None:
                 middle = alike[what] = "\t".join(map(str, what))
-            rows.append(f"{task.id.hex}\t{middle}\t{_escaped(task.args)}\n")
+            rows.append(f"{task.id.int:032x}\t{middle}\t{_escaped(task.args)}\n")
         yield "".join(rows).encode()
 
 
