@@ -229,7 +229,7 @@ class Dispatch:
             self._retire(f"it has made {roster.finished} attempts")
         if outcome is None:
             roster.forget(attempt)
-        elif outcome is not NO_RESULT and isinstance(outcome, (Recorded, Unsure)):
+        elif isinstance(outcome, (Recorded, Unsure)):
             self._settled_elsewhere(outcome)
         elif roster.holds(attempt):
             self._settler.add(attempt, outcome)
