@@ -50,3 +50,9 @@ def test_M15_a_suspect_of_another_task_is_not_forgotten() -> None:
     roster.put([suspect, innocent])
     roster.forget(innocent)
     assert roster.on_probation()
+
+
+def test_an_attempt_begins_with_the_columns_of_a_claim() -> None:
+    """They are given by their places: one in another order would be executed with another's values."""
+    columns = ["number" if name == "attempt" else name for name in Claimed._fields]
+    assert list(Attempt.__struct_fields__[: len(columns)]) == columns

@@ -37,7 +37,7 @@ _NINETEEN_DIGITS = b"0" * 19
 def encode(value: object, *, limit: int = MAX_BYTES) -> bytes:
     """The JSON of `value`, or an EncodeError that names the field and says what to do."""
     try:
-        data = _write(value) if type(value) is dict else _dump(value)
+        data = _dump(value)
     except Exception as error:
         raise EncodeError(problem_in(value) or f"{_name(type(value))} cannot be stored as JSON: {error}") from error
     if _suspicious(data, value):
@@ -76,7 +76,7 @@ def decoder_for(cls: Any) -> Callable[[bytes], Any]:
 
 
 def _dump(value: object) -> bytes:
-    if is_pydantic(type(value)):
+    if type(value) is not dict and is_pydantic(type(value)):
         data: bytes = adapter_of(type(value)).dump_json(value, round_trip=True, by_alias=True)
         return data
     return _write(value)
