@@ -19,4 +19,5 @@ def workload(callers: int) -> Workload:
         {"rate": Figure("enqueued", "tasks/s")},
         partial(measure, callers),
         needs=["enqueue"],
+        short=callers == 1,
     )

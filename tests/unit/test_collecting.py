@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import App, EnqueueRefused
-from holdfast._model.collecting import loaded_set_aside, no_collecting
+from holdfast._model.collecting import YOUNG, loaded_set_aside, no_collecting
 from holdfast._model.request import requests_of
 
 
@@ -63,6 +63,18 @@ def test_what_is_loaded_is_set_aside_and_given_back() -> None:
         raise ZeroDivisionError
     assert gc.get_freeze_count() == 0
     assert any(each is loaded for each in gc.get_objects()), "from now on it may be garbage as before"
+
+
+@pytest.mark.parametrize(("told", "kept"), [(700, YOUNG), (YOUNG + 1, YOUNG + 1), (0, 0)])
+def test_the_collector_comes_by_more_rarely_unless_it_was_told_so_already(told: int, kept: int) -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(told, *before[1:])
+    try:
+        with loaded_set_aside():
+            assert gc.get_threshold() == (kept, *before[1:])
+        assert gc.get_threshold() == (told, *before[1:])
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_the_collector_comes_back_when_a_request_is_refused() -> None:

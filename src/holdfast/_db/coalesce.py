@@ -137,6 +137,9 @@ class Coalescer:
             return
         moment = asyncio.get_running_loop().time()
         rested, self._flushed_at = moment - self._flushed_at > QUIET, moment
+        self._due = moment + CALL_TIMEOUT
+        if self._limit is None:
+            self._watch()
         self._send(self._wire, batch, along=rested)
 
     def _rest(self) -> None:
@@ -176,9 +179,6 @@ class Coalescer:
                 wake()
             self._answer(batch, results[len(first) :], error)
 
-        self._due = asyncio.get_running_loop().time() + CALL_TIMEOUT
-        if self._limit is None:
-            self._watch()
         wire.send([*first, *self._writes([wanted.task for wanted in batch]), *wakes], told)
         if not along:
             wake()

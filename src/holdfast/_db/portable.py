@@ -80,6 +80,8 @@ def as_text(value: object) -> str | None:
     match value:
         case None | str():
             return value
+        case bool() | int() | float() | UUID():
+            return str(value)
         case datetime():
             return value.astimezone(UTC).isoformat()
         case timedelta():
@@ -87,8 +89,6 @@ def as_text(value: object) -> str | None:
             # With its sign each: in the SQL standard's style of intervals the first sign counts for all that follow.
             hours, rest = divmod(value, timedelta(hours=1))
             return f"{hours:+} hours {rest.seconds:+} seconds {rest.microseconds:+} microseconds"
-        case bool() | int() | float() | UUID():
-            return str(value)
     raise TypeError(f"no way to send a {type(value).__name__} as text")
 
 

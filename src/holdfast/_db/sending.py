@@ -8,18 +8,23 @@ from holdfast._db.portable import as_text
 from holdfast._sql.queries.base import Ids, texts
 
 
-def sent(parameters: Sequence[object], encoding: str) -> tuple[list[bytes | None], list[int]]:
-    """The values, for a connection with that encoding, and the format of each: 1 is binary."""
-    return [_bytes(value, encoding) for value in parameters], [int(type(value) is Ids) for value in parameters]
+def sent(parameters: Sequence[object], encoding: str) -> tuple[list[bytes | None], list[int] | None]:
+    """The values, for a connection with that encoding, and the format of each: 1 is binary, None that all are texts."""
+    formats = [int(type(value) is Ids) for value in parameters] if Ids in map(type, parameters) else None
+    return [_bytes(value, encoding) for value in parameters], formats
 
 
 def _bytes(value: object, encoding: str) -> bytes | None:
     if type(value) is Ids:
         return value.binary
-    text = texts(map(as_text, value)) if isinstance(value, (list, tuple)) else as_text(value)
+    text = value if type(value) is str else _text(value)  # as a rule it is
     if text is None:
         return None
     encoded = text.encode(encoding)
     if b"\0" in encoded:  # for libpq the value would end there
         raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
     return encoded
+
+
+def _text(value: object) -> str | None:
+    return texts(map(as_text, value)) if isinstance(value, (list, tuple)) else as_text(value)

@@ -2,6 +2,8 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
 from uuid import UUID
 
 from holdfast._sql.queries.lifecycle import NO_ID
@@ -44,16 +46,16 @@ class Marks:
         return self._ids
 
     def learn(self, rows: list[Claimed]) -> None:
-        """After a full batch: what was claimed lies behind.
+        """After a full batch, in the order of claims: what was claimed lies behind.
 
         The batch itself, too, if it is a backlog. Among tasks of this moment it does not: one that was enqueued before
         the last of them may be committed after it, and is not to wait for the next full scan.
         """
         marks, ids = list(self._marks), list(self._ids)
         in_order = [row for row in rows if not row.crashes]  # suspects are taken from elsewhere
-        last = {row.priority: row for row in in_order}
-        for priority, first in {row.priority: row for row in reversed(in_order)}.items():
-            row = last[priority]
+        for priority, group in groupby(in_order, attrgetter("priority")):
+            batch = [*group]
+            first, row = batch[0], batch[-1]
             if row.claimed_at - row.run_at < LATE_SECONDS:
                 row = first
             exact = abs(row.run_at) < _EXACT

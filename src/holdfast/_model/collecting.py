@@ -8,6 +8,9 @@ from contextlib import contextmanager
 
 MANY = 100
 """For fewer objects the collector hardly comes by."""
+YOUNG = 20_000
+"""New objects after which the collector comes by in a process of ours. A worker has thousands of attempts at hand, none
+of them garbage: after 700, as is the default, it walks over them again and again."""
 
 
 class _Leave:
@@ -68,11 +71,16 @@ def no_collecting(objects: int = MANY) -> Iterator[None]:
 def loaded_set_aside() -> Iterator[None]:
     """Around the life of a process of ours: what was loaded before it lives as long as it does.
 
-    The collector would walk over all of it each time that some thousands of tasks have come and gone.
+    The collector would walk over all of it each time that some thousands of tasks have come and gone. It comes by more
+    rarely, too, unless somebody has told it to come by even more rarely, or never.
     """
     gc.collect()
     gc.freeze()
+    often, *older = gc.get_threshold()
+    if 0 < often < YOUNG:
+        gc.set_threshold(YOUNG, *older)
     try:
         yield
     finally:
+        gc.set_threshold(often, *older)
         gc.unfreeze()

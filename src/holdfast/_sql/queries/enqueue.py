@@ -37,16 +37,9 @@ class EnqueueQueries(Base):
         )
 
     def enqueue_bare(self, task: NewTask) -> Query[None]:
-        return self._query(
-            "enqueue_bare",
-            nothing,
-            id=task.id.hex,
-            queue=task.queue,
-            kind=task.kind,
-            step=task.step,
-            args=text(task.args),
-            priority=task.priority,
-        )
+        # In the order of the statement: a lone caller waits for what is done here.
+        values = task.id.hex, task.queue, task.kind, task.step, task.args.decode(), str(task.priority)
+        return Query(self._statements["enqueue_bare"], values, nothing)
 
     def enqueue_alike(self, tasks: Sequence[NewTask]) -> Query[set[UUID]]:
         like = tasks[0]
