@@ -69,7 +69,7 @@ def page(results: Results, chart: str) -> str:
         "- *two processes*: each time, one process drains as many right after.",
         "- *turns*: enqueues of one caller, bulk enqueues, drains, and those beside archived tasks and of ten"
         " priorities take seconds. Fast systems take three turns at them in each round, and the median of these is"
-        " the figure of the round.",
+        " the figure of the round. Targets against others are medians of ratios, turn by turn.",
         "- *latency*: from the return of the enqueue, which is after its commit, to the first line of the task."
         " Less than nothing means that the task began before its producer had read the answer.",
         "- *mixed*: half of the rate at which enqueue and drain, one after the other, would keep up.",

@@ -1,8 +1,9 @@
 """What was measured: medians with their ranges, and the targets they are held against."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from benchmarks.bench import Figure
@@ -10,7 +11,7 @@ from benchmarks.bench import Figure
 
 @dataclass
 class Result:
-    """One figure of one system: a value per round."""
+    """One figure of one system: a value per round, and what each was the median of: the turns of the round."""
 
     workload: str
     workload_title: str
@@ -20,6 +21,7 @@ class Result:
     unit: str
     higher_is_better: bool
     values: list[float] = field(default_factory=list)
+    turns: list[list[float]] = field(default_factory=list)
 
     @property
     def median(self) -> float:
@@ -43,14 +45,17 @@ class Results:
     absent: dict[str, str] = field(default_factory=dict)
     failures: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, workload: str, workload_title: str, system: str, name: str, figure: Figure, value: float) -> None:
-        for result in self.figures:
-            if (result.workload, result.system, result.figure) == (workload, system, name):
-                result.values.append(value)
-                return
-        self.figures.append(
-            Result(workload, workload_title, system, name, figure.title, figure.unit, figure.higher_is_better, [value])
-        )
+    def add(
+        self, workload: str, workload_title: str, system: str, name: str, figure: Figure, turns: list[float]
+    ) -> None:
+        """What was found in the turns of one round."""
+        found = next((r for r in self.of(workload, name) if r.system == system), None)
+        if found is None:
+            about = figure.title, figure.unit, figure.higher_is_better
+            found = Result(workload, workload_title, system, name, *about)
+            self.figures.append(found)
+        found.values.append(statistics.median(turns))
+        found.turns.append(turns)
 
     def fail(self, workload: str, system: str, why: str) -> None:
         self.failures.setdefault(workload, {})[system] = why
@@ -65,11 +70,11 @@ class Results:
         return next((r for r in self.of(workload, figure) if r.system == system), None)
 
     def ratio(self, workload: str, ours: str, theirs: str, figure: str = "rate") -> float | None:
-        """Ours against theirs, round by round: the median of the ratios."""
+        """Ours against theirs, turn by turn, or round by round if one of them had fewer: the median of the ratios."""
         left, right = self.find(workload, ours, figure), self.find(workload, theirs, figure)
         if left is None or right is None:
             return None
-        pairs = [(a, b) for a, b in zip(left.values, right.values, strict=False) if b]
+        pairs = [(a, b) for a, b in _neighbours(left, right) if b]
         return statistics.median(a / b for a, b in pairs) if pairs else None
 
     def to_json(self) -> dict[str, Any]:
@@ -108,6 +113,13 @@ class Results:
             for figure in data["figures"]
         ]
         return cls(data["facts"], figures, data["absent"], data["failures"])
+
+
+def _neighbours(left: Result, right: Result) -> Iterable[tuple[float, float]]:
+    """What was measured right after each other: a machine may be slower a minute later."""
+    if left.turns and [*map(len, left.turns)] == [*map(len, right.turns)]:
+        return zip(chain(*left.turns), chain(*right.turns), strict=True)
+    return zip(left.values, right.values, strict=False)
 
 
 @dataclass(frozen=True)

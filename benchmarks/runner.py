@@ -73,7 +73,8 @@ def _measure_all(bench: Bench, workload: Workload, round_: int, suited: list[Sys
         bench.found[workload.name, system.name] = each
         for name, figure in workload.figures.items():
             if name in each:
-                results.add(workload.name, workload.title, system.name, name, figure, each[name])
+                of_turns = [turn[name] for turn in turns]
+                results.add(workload.name, workload.title, system.name, name, figure, of_turns)
 
 
 def _take_turn(bench: Bench, workload: Workload, systems: list[System]) -> Iterable[dict[str, float] | str]:

@@ -65,9 +65,9 @@ def server(holdfast_server: str) -> Iterator[Place]:
 def results() -> Results:
     made = Results(FACTS, absent={"pg-boss": "npm is not installed"})
     for value in (300.0, 500.0, 400.0):
-        made.add("drain", "Drain", "holdfast", "rate", TASKS, value)
+        made.add("drain", "Drain", "holdfast", "rate", TASKS, [value])
     for value in (100.0, 250.0, 400.0):
-        made.add("drain", "Drain", "graphile-worker", "rate", TASKS, value)
+        made.add("drain", "Drain", "graphile-worker", "rate", TASKS, [value])
     made.fail("drain", "chancy", "chancy ended: no such table")
     return made
 
@@ -152,6 +152,25 @@ def test_figures_are_medians_with_their_range_and_ratios_are_taken_round_by_roun
     assert results.ratio("drain", "holdfast", "DBOS") is None
 
 
+def test_ratios_are_taken_turn_by_turn_where_both_had_as_many() -> None:
+    made = Results(FACTS)
+    for system, rounds in {
+        "holdfast": [[10.0, 20.0, 90.0], [40.0, 40.0, 40.0]],
+        "graphile-worker": [[10.0, 40.0, 30.0], [20.0, 10.0, 20.0]],
+        "DBOS": [[5.0], [8.0]],
+    }.items():
+        for turns in rounds:
+            made.add("drain", "Drain", system, "rate", TASKS, turns)
+    ours = made.find("drain", "holdfast")
+    assert ours is not None
+    assert ours.values == [20.0, 40.0]
+    assert made.ratio("drain", "holdfast", "graphile-worker") == 2.0  # of 1, 0.5, 3, 2, 4 and 2
+    assert made.ratio("drain", "holdfast", "DBOS") == 4.5  # of 4 and 5: it had one turn in each round
+    for result in made.figures:
+        result.turns = []  # as in the files of earlier runs
+    assert made.ratio("drain", "holdfast", "graphile-worker") == pytest.approx((20 / 30 + 40 / 20) / 2)
+
+
 def test_the_report_tells_machine_settings_figures_targets_and_who_is_missing(results: Results) -> None:
     for text in (page(results, "chart.svg"), terminal(results)):
         for part in ("a <fast> one", "18.0", "localQueue 1,000", "400", "300 to 500", "npm is not installed"):
@@ -174,10 +193,10 @@ def test_a_report_survives_its_json(results: Results) -> None:
 
 
 def test_a_workload_that_is_measured_once_more_is_added_to_the_rest(results: Results) -> None:
-    results.add("bulk", "Bulk", "holdfast", "rate", TASKS, 1.0)
+    results.add("bulk", "Bulk", "holdfast", "rate", TASKS, [1.0])
     busy = {"machine": {**FACTS["machine"], "load_before": 9.0}}
     anew = Results({**FACTS, **busy, "when": "2026-02-02T00:00:00+00:00", "settings": {"holdfast": "defaults"}})
-    anew.add("drain", "Drain", "holdfast", "rate", TASKS, 7.0)
+    anew.add("drain", "Drain", "holdfast", "rate", TASKS, [7.0])
     both = anew.added_to(results)
     assert [(r.workload, r.values) for r in both.figures] == [("bulk", [1.0]), ("drain", [7.0])]
     assert both.failures == {}

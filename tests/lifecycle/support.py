@@ -118,7 +118,6 @@ class Db:
         suspects: int = 1,
         via: Connection[Any] | None = None,
     ) -> list[Claimed]:
-        marks = marks or [BEGINNING] * 10
         query = self.queries.claim(
             queue,
             worker,

@@ -200,14 +200,24 @@ async def test_M16_a_link_claims_under_a_stricter_default_isolation(own_db: Db, 
 
 
 def test_next_due_tells_how_long_until_the_nearest_task_that_is_not_due(db: Db) -> None:
-    assert db.run(db.queries.next_due(["default"])) is None
+    assert db.run(db.queries.next_due(["default"])) == (None, False)
     db.enqueue("greeter.Unknown")
-    assert db.run(db.queries.next_due(["default"])) is None, "due tasks are left out"
+    assert db.run(db.queries.next_due(["default"])) == (None, False), "due tasks are left out"
     db.enqueue(delay=timedelta(seconds=90), priority=2)
     db.enqueue(delay=timedelta(seconds=30), priority=7)
     db.enqueue(delay=timedelta(seconds=1), queue="other")
-    assert db.run(db.queries.next_due(["default"])) == 30.0
-    assert db.run(db.queries.next_due(["default", "other"])) == 1.0
+    assert db.run(db.queries.next_due(["default"])) == (30.0, False)
+    assert db.run(db.queries.next_due(["default", "other"])) == (1.0, False)
+
+
+def test_M15_who_leaves_suspects_is_told_that_one_waits(db: Db, worker: UUID) -> None:
+    suspect, innocent = db.enqueue(), db.enqueue()
+    db.sql("UPDATE holdfast.task SET crashes = 1 WHERE id = $1", suspect)
+    assert db.run(db.queries.next_due(["default"])) == (None, True)
+    assert db.run(db.queries.next_due(["other"])) == (None, False)
+    assert ids(db.claim(worker, 5, suspects=0)) == [innocent]
+    db.sql("UPDATE holdfast.task SET run_at = holdfast.now() + interval '1 hour' WHERE id = $1", suspect)
+    assert db.run(db.queries.next_due(["default"])) == (3600.0, False), "it is not due"
 
 
 def test_a_higher_priority_that_waits_is_an_obstacle(db: Db) -> None:

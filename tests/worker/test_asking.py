@@ -106,13 +106,10 @@ async def test_what_is_asked_often_is_prepared(holdfast: Harness) -> None:
 async def test_what_is_sent_ahead_is_answered_for_later(holdfast: Harness) -> None:
     async with link_to(holdfast.url) as link:
         query = asking("SELECT :n::integer", n=7)
-        assert link.sender(query) is None  # there is no connection yet
-        await link.run(query)
-        assert link.sender(query) is None  # not prepared yet
-        for _ in range(PREPARE_AFTER):
-            await link.run(query)
+        assert await link.sender(query) is None  # there is no connection yet
+        await link.run(asking("SELECT 1"))
         for _ in range(2):
-            send = link.sender(query)
+            send = await link.sender(query)
             assert send is not None
             send()
             assert await link.answer(query) == [(7,)]
@@ -122,9 +119,8 @@ async def test_what_is_sent_ahead_is_answered_for_later(holdfast: Harness) -> No
 async def test_what_could_not_be_sent_ahead_is_an_error_of_its_answer(holdfast: Harness) -> None:
     async with link_to(holdfast.url) as link:
         query = asking("SELECT :n::integer", n=7)
-        for _ in range(PREPARE_AFTER + 1):
-            await link.run(query)
-        send = link.sender(query)
+        await link.run(query)
+        send = await link.sender(query)
         assert send is not None
         sql(
             holdfast.url,
@@ -141,9 +137,8 @@ async def test_what_could_not_be_sent_ahead_is_an_error_of_its_answer(holdfast: 
 async def test_M19_a_forked_child_sends_nothing_on_its_parents_connection(holdfast: Harness) -> None:
     async with link_to(holdfast.url) as link:
         query = asking("SELECT :n::integer", n=7)
-        for _ in range(PREPARE_AFTER + 1):
-            await link.run(query)
-        send, connection = link.sender(query), link._connection
+        await link.run(query)
+        send, connection = await link.sender(query), link._connection
         assert send is not None and connection is not None
         link._pid = -1  # as if this were another process
         send()

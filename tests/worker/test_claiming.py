@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -186,26 +187,47 @@ async def test_W3_a_step_begins_before_its_worker_asks_for_anything_else(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    run = Link.run
 
-    async def telling(link: Link, query: Any) -> Any:
-        if link is worker._links["claim"]:
-            said.append(f"{query.statement.name} {len(order)}")
-        return await run(link, query)
+    def told(ask: Callable[[Link, Any], Any]) -> Callable[[Link, Any], Any]:
+        async def telling(link: Link, query: Any) -> Any:
+            if link is worker._links["claim"]:
+                said.append(f"{query.statement.name} {len(order)}")
+            return await ask(link, query)
+
+        return telling
 
     worker = holdfast.worker(poll=60)
-    monkeypatch.setattr(Link, "run", telling)
+    monkeypatch.setattr(Link, "run", told(Link.run))
+    monkeypatch.setattr(Link, "answer", told(Link.answer))
     async with running(worker):
         await until(lambda: worker.claimer.empty, "for the worker to be idle")
         said.clear()
         await holdfast.app.enqueue(note.bind(1))
         await until(lambda: worker.claimer.empty and order, "for the task")
-    assert said[0] == "claim 0"
+    assert said[0] in ("claim 0", "claim_without_suspects 0")
     assert "next_due 1" in said and "next_due 0" not in said
 
 
+@pytest.mark.direct("it needs notifications")
+async def test_M15_a_claim_sent_ahead_leaves_suspects_to_the_next_one(holdfast: Harness) -> None:
+    """Not to the next poll: they have waited for a lease already."""
+    worker = holdfast.worker(poll=60)
+    async with running(worker):
+        await until(lambda: worker.claimer._next is not None, "for the worker to rest")
+        ahead = worker.claimer._next
+        assert ahead is not None and ahead.query.statement.name == "claim_without_suspects"
+        sql(
+            holdfast.url,
+            "INSERT INTO holdfast.task (id, kind, step, args, crashes)"
+            """ VALUES (gen_random_uuid(), 'note', 'main', '{"n": 1}', 1)""",
+        )
+        await holdfast.app.enqueue(note.bind(2))
+        await until(lambda: len(order) == 2, "for both tasks")
+    assert order == [2, 1]
+
+
 @pytest.mark.direct("it prepares nothing behind a pooler")
-@pytest.mark.parametrize("name", ["claim", "finish", "advance", "stay", "beat"])
+@pytest.mark.parametrize("name", ["claim", "claim_without_suspects", "finish", "advance", "stay", "beat"])
 async def test_M10_what_is_prepared_while_there_are_few_tasks_finds_many_by_an_index(
     holdfast: Harness, name: str
 ) -> None:

@@ -46,18 +46,17 @@ class Asking:
         """The same; its rows are made by `read`, if anybody wants them."""
         statement = query.statement.text
         values, formats = sent(query.parameters, self._encoding)
-        name = self._prepared.get(statement) or await self._prepare(statement)
+        name = self._prepared.get(statement) or await self._prepare_at_times(statement)
         if name is None:
             self._pgconn.send_query_params(statement.encode(), values, None, formats, 1)
         else:
             self._pgconn.send_query_prepared(name, values, formats, 1)
         return await self._answer()
 
-    def sender(self, query: Query[Any]) -> Callable[[], None] | None:
-        """What sends a query, with nothing else left to do: `answer` is to follow. None if it is not prepared yet."""
-        name = self._prepared.get(query.statement.text)
-        if name is None:
-            return None
+    async def sender(self, query: Query[Any]) -> Callable[[], None]:
+        """What sends a query, with nothing else left to do: `answer` is to follow."""
+        statement = query.statement.text
+        name = self._prepared.get(statement) or await self._prepare(statement)
         return partial(self._pgconn.send_query_prepared, name, *sent(query.parameters, self._encoding), 1)
 
     async def answer(self, query: Query[T]) -> T:
@@ -72,10 +71,11 @@ class Asking:
         with no_collecting(result.ntuples):
             return query.read(self._rows.load_rows(0, result.ntuples, tuple))
 
-    async def _prepare(self, statement: str) -> bytes | None:
+    async def _prepare_at_times(self, statement: str) -> bytes | None:
         self._asked[statement] += 1
-        if self._asked[statement] <= PREPARE_AFTER:
-            return None
+        return None if self._asked[statement] <= PREPARE_AFTER else await self._prepare(statement)
+
+    async def _prepare(self, statement: str) -> bytes:
         name = b"holdfast_%d" % len(self._prepared)
         self._pgconn.send_prepare(name, statement.encode())
         await self._answer()

@@ -91,13 +91,21 @@ class Link:
                 await self._after(error)
                 raise
 
-    def sender(self, query: Query[Any]) -> Callable[[], None] | None:
+    async def sender(self, query: Query[Any]) -> Callable[[], None] | None:
         """What sends a query at once, from wherever it is called; `answer` must follow. None if that cannot be done.
 
         For a link with one user, who does not use it in between.
         """
-        if self._connection is None or self._wrap or (send := self._asking.sender(query)) is None:
-            return None
+        async with self._lock:
+            if self._connection is None or self._wrap:
+                return None
+            try:
+                self._refuse_children()
+                async with asyncio.timeout(self._timeout):
+                    send = await self._asking.sender(query)
+            except BaseException as error:
+                await self._after(error)
+                raise
 
         def send_once() -> None:
             if os.getpid() == self._pid:
@@ -215,6 +223,8 @@ class Link:
             # A prepared statement keeps its plan. One that was made while there were few tasks would read the whole
             # table when there are many, until that is analyzed. Behind a pooler nothing is prepared.
             await connection.execute("SET enable_seqscan = off")
+            # The plan is the same whatever the values are: the server need not make another to find that out.
+            await connection.execute("SET plan_cache_mode = force_generic_plan")
         if self._lock_timeout is not None and not self._pooled:
             await connection.execute(f"SET lock_timeout = '{self._lock_timeout}'".encode())
         isolation, read_only = await run(connection, self._queries.isolation())

@@ -91,6 +91,8 @@ class Claimer:
         self._idle_written = 0.0
         self._due_at = 0.0
         self._ask_due_at = 0.0
+        self._suspects_due = False
+        self._left_suspects = False
         self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
         self.worker_id = uuid7()
         self.healthy = True
@@ -198,11 +200,14 @@ class Claimer:
         limit = self._shares.share(queue)
         if limit <= 0:
             return True  # for want of slots, not of tasks: whoever frees one must wake us
-        sent = now()
-        return await self._take_in(queue, await self._link.run(self._query(queue, limit)), limit, sent)
+        suspects = 0 if self._roster.on_probation() else 1
+        sent, self._left_suspects = now(), False
+        query = self._query(queue, limit, suspects=suspects)
+        return await self._take_in(queue, await self._link.run(query), limit, sent)
 
-    def _query(self, queue: str, limit: int) -> Query[list[Claimed]]:
+    def _query(self, queue: str, limit: int, *, suspects: int) -> Query[list[Claimed]]:
         marks = self._marks[queue]
+        begin_at = marks.current()
         return self._queries.claim(
             queue,
             self.worker_id,
@@ -210,9 +215,9 @@ class Claimer:
             lease=self._lease,
             known=self._known.steps,
             crash_limits=self._known.crash_limits,
-            marks=marks.current(),
+            marks=begin_at if marks.set else None,
             mark_ids=marks.ids if marks.set else None,
-            suspects=0 if self._roster.on_probation() else 1,
+            suspects=suspects,
         )
 
     async def _take_in(self, queue: str, rows: list[Claimed], limit: int, sent: float) -> bool:
@@ -233,7 +238,7 @@ class Claimer:
 
     # --- the claim of a worker that rests
 
-    def _make_next(self) -> _Next | None:
+    async def _make_next(self) -> _Next | None:
         """The claim that follows this rest, if it is known already: of one queue, for the slots that are free."""
         queue, *others = self._queues
         limit = min(self._roster.slots - self._roster.taken, LARGEST_CLAIM)
@@ -241,8 +246,8 @@ class Claimer:
             return None
         if self._shares.share(queue) > limit + MANY_AHEAD:
             return None  # by its pace it takes more at once, and how many is not known before
-        query = self._query(queue, limit)
-        send = self._link.sender(query)
+        query = self._query(queue, limit, suspects=0)  # they can wait, and to look for them takes a fifth of a claim
+        send = await self._link.sender(query)
         return None if send is None else _Next(queue, query, limit, send)
 
     def _send_ahead(self, next: _Next) -> None:
@@ -252,6 +257,7 @@ class Claimer:
             return
         self._sent = next, now()
         next.send()
+        self._left_suspects = True
         self.empty = False
         self._ask_due_at = 0.0
         self._wake.clear()  # this claim finds what there is; whoever comes after it sets it again
@@ -290,10 +296,13 @@ class Claimer:
             await self._show_idle(True)
             return  # the last claim follows
         soonest = await self._until_due()
+        if self._left_suspects and self._suspects_due:
+            self._left_suspects = False
+            return  # a claim with suspects follows
         trusted = min(marks.until_scan() for marks in self._marks.values())
         self.empty = True
-        self._next = self._make_next()
         try:
+            self._next = await self._make_next()
             await self._sleep(min(max(soonest, SHORTEST_SLEEP), self._poll, trusted))
         finally:
             self._next = None
@@ -303,7 +312,7 @@ class Claimer:
         """Seconds until the next task is due. Whoever changes that wakes us, so it is not asked for at every turn."""
         moment = time.monotonic()
         if moment >= min(self._due_at, self._ask_due_at):
-            delay = await self._link.run(self._queries.next_due(self._queues))
+            delay, self._suspects_due = await self._link.run(self._queries.next_due(self._queues))
             self._due_at = float("inf") if delay is None else moment + delay
             self._ask_due_at = moment + ASK_DUE_EVERY
         return self._due_at - moment

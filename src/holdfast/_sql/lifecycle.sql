@@ -11,15 +11,14 @@
 -- claim --
 -- Leases due tasks to a worker, by priority, then run_at. The LATERAL enters the index once per priority;
 -- a mark per priority skips the dead and unclaimable entries in front. Only steps the worker knows. Tasks whose
--- worker was lost before are suspects: they come apart, as many as the worker can take. The crash limits are one number
--- for all steps, or an object by step. What is the same for all rows is a subselect: worked out once.
+-- worker was lost before are suspects: they come apart, as many as the worker can take; without that part it is another
+-- statement, for who takes none. The crash limit is one for all steps, or an object by step has them. What is the same for all rows is
+-- a subselect: worked out once.
 UPDATE holdfast.task t
 SET state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 2147483646) + 1,
     claimed_at = holdfast.now(), lease_expires_at = (SELECT holdfast.now() + :lease::interval),
-    max_crashes = coalesce((SELECT CASE jsonb_typeof(:crash_limits::jsonb)
-                                   WHEN 'number' THEN :crash_limits::jsonb::smallint END),
-                           (:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes)
-WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
+    max_crashes = coalesce(:crash_limit::smallint, (:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes)
+WHERE t.queue = :queue::text AND t.id = ANY ((/*suspects*/ARRAY(
     SELECT c.id FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes > 0 AND c.run_at <= holdfast.now()
       AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
@@ -29,14 +28,15 @@ WHERE t.queue = :queue::text AND t.id = ANY ((ARRAY(
     ORDER BY c.run_at, c.id
     LIMIT :suspects::integer
     FOR UPDATE SKIP LOCKED
-) || ARRAY(
+) || /*suspects*/ARRAY(
     SELECT due.id
     FROM generate_series(9, 0, -1) AS p(priority)
     CROSS JOIN LATERAL (
         SELECT c.id FROM holdfast.task c
         WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes <= 0 AND c.priority = p.priority
           AND c.run_at <= holdfast.now()
-          AND (c.run_at, c.id) >= ((:marks::timestamptz[])[p.priority + 1], (:mark_ids::uuid[])[p.priority + 1])
+          AND (c.run_at, c.id) >= (coalesce((:marks::timestamptz[])[p.priority + 1], '-infinity'),
+                                   coalesce((:mark_ids::uuid[])[p.priority + 1], '00000000-0000-0000-0000-000000000000'))
           AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
           AND c.kind || '.' || c.step = ANY (:known::text[])
           AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
@@ -51,8 +51,11 @@ RETURNING t.id, t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes,
           t.key, t.headers, t.deadline
 
 -- next_due --
--- How long until the nearest task that is not due yet; due ones are left out, or unclaimable ones would spin.
-SELECT extract(epoch FROM min(soon.run_at) - holdfast.now())::float8
+-- How long until the nearest task that is not due yet; due ones are left out, or unclaimable ones would spin. And whether
+-- a suspect is due.
+SELECT extract(epoch FROM min(soon.run_at) - holdfast.now())::float8,
+       EXISTS (SELECT FROM holdfast.task s WHERE s.queue = ANY (:queues::text[]) AND s.state = 'ready' AND s.crashes > 0
+                                                  AND s.run_at <= holdfast.now())
 FROM unnest(:queues::text[]) AS q(name) CROSS JOIN generate_series(0, 9) AS p(priority)
 CROSS JOIN LATERAL (
     SELECT c.run_at FROM holdfast.task c

@@ -39,6 +39,7 @@ _SCHEMA = re.compile(r"\bholdfast\.")
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _IDS = re.compile(r"/\*ids\*/(\$\d+)::uuid\[\]")
 _CHILDREN = re.compile(r"/\*children of (\w+)\*/")
+_SUSPECTS = re.compile(r"/\*suspects\*/.*?/\*suspects\*/", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ def statements(schema: str) -> Mapping[str, Statement]:
         if place := _CHILDREN.search(body):
             part = children.replace("written", place[1])
             bodies[f"{name}_with_children"] = body.replace(place[0], part)
+        if _SUSPECTS.search(body):
+            bodies[f"{name}_without_suspects"] = _SUSPECTS.sub("", body)
     return {name: statement(name, body, schema) for name, body in bodies.items()}
 
 

@@ -10,7 +10,6 @@ from holdfast._sql.records import Claimed, Fence, Obstacles, Recorded
 
 NO_ID = UUID(int=0)
 """Comes before all ids."""
-_NO_IDS = array([NO_ID] * 10)
 
 
 class LifecycleQueries(Base):
@@ -29,26 +28,28 @@ class LifecycleQueries(Base):
         lease: timedelta,
         known: list[str],
         crash_limits: str,
-        marks: list[datetime],
+        marks: Sequence[datetime] | None = None,
         mark_ids: Sequence[UUID] | None = None,
         suspects: int = 1,
     ) -> Query[list[Claimed]]:
+        one_limit = crash_limits.isdecimal()
         return self._query(
-            "claim",
+            "claim" if suspects else "claim_without_suspects",
             rows_of(Claimed),
             queue=queue,
             worker=worker,
             limit=limit,
             lease=lease,
             known=names(tuple(known)),
-            crash_limits=crash_limits,
-            marks=times(tuple(marks)),
-            mark_ids=_NO_IDS if mark_ids is None else array(mark_ids),
+            crash_limit=crash_limits if one_limit else None,
+            crash_limits=None if one_limit else crash_limits,
+            marks=None if marks is None else times(tuple(marks)),
+            mark_ids=None if mark_ids is None else array(mark_ids),
             suspects=suspects,
         )
 
-    def next_due(self, queues: Sequence[str]) -> Query[float | None]:
-        return self._query("next_due", value, queues=list(queues))
+    def next_due(self, queues: Sequence[str]) -> Query[tuple[float | None, bool]]:
+        return self._query("next_due", lambda rows: (rows[0][0], rows[0][1]), queues=list(queues))
 
     def obstacles(self, queue: str, above: int, known: list[str]) -> Query[Obstacles]:
         return self._query(
