@@ -49,7 +49,7 @@ class Results:
         self, workload: str, workload_title: str, system: str, name: str, figure: Figure, turns: list[float]
     ) -> None:
         """What was found in the turns of one round."""
-        found = next((r for r in self.of(workload, name) if r.system == system), None)
+        found = self.find(workload, system, name)
         if found is None:
             about = figure.title, figure.unit, figure.higher_is_better
             found = Result(workload, workload_title, system, name, *about)

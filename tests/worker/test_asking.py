@@ -102,6 +102,16 @@ async def test_what_is_asked_often_is_prepared(holdfast: Harness) -> None:
         assert await link.run(prepared) == [(1,)]
 
 
+@pytest.mark.direct("nothing is prepared behind a pooler")
+async def test_what_a_worker_asks_is_planned_once_for_all_values(holdfast: Harness) -> None:
+    """When the next task is due was planned anew at each wake-up, which took six times as long as to look."""
+    async with link_to(holdfast.url, by_index=True) as link:
+        for n in range(PREPARE_AFTER + 9):
+            await link.run(Queries().next_due([f"queue_{n}"]))
+        made = asking("SELECT generic_plans > 0, custom_plans FROM pg_prepared_statements WHERE statement ~ 'soon'")
+        assert await link.run(made) == [(True, 0)]
+
+
 @pytest.mark.direct("the processes of the server are compared")
 async def test_what_is_sent_ahead_is_answered_for_later(holdfast: Harness) -> None:
     async with link_to(holdfast.url) as link:

@@ -46,7 +46,7 @@ class Asking:
         """The same; its rows are made by `read`, if anybody wants them."""
         statement = query.statement.text
         values, formats = sent(query.parameters, self._encoding)
-        name = self._prepared.get(statement) or await self._prepare_at_times(statement)
+        name = self._prepared.get(statement) or await self._prepare_if_asked_often(statement)
         if name is None:
             self._pgconn.send_query_params(statement.encode(), values, None, formats, 1)
         else:
@@ -71,7 +71,7 @@ class Asking:
         with no_collecting(result.ntuples):
             return query.read(self._rows.load_rows(0, result.ntuples, tuple))
 
-    async def _prepare_at_times(self, statement: str) -> bytes | None:
+    async def _prepare_if_asked_often(self, statement: str) -> bytes | None:
         self._asked[statement] += 1
         return None if self._asked[statement] <= PREPARE_AFTER else await self._prepare(statement)
 
