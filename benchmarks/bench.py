@@ -1,11 +1,17 @@
 """What a workload is, and what it is given: a server with fresh databases, and how much of everything."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
 
 from benchmarks.place import Place
-from benchmarks.systems import Crew, System, ask
+from benchmarks.systems import Crew, System, Trouble, ask
+
+T = TypeVar("T")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -13,29 +19,28 @@ class Sizes:
     """How much of everything."""
 
     tasks: int = 100_000
-    seconds: float = 3.0
+    seconds: float = 1.0
     samples: int = 500
     mixed_seconds: float = 10.0
     behind: int = 1_000_000
     unroutable: int = 100_000
     snapshot: int = 300_000
     settle_seconds: float = 3.0
-    idle_after: float = 18.0
+    idle_after: float = 45.0
     idle_seconds: float = 60.0
     rounds: int = 3
-    turns: int = 3
+    most_turns: int = 9
 
 
 QUICK = Sizes(
     tasks=40_000,
-    seconds=1.0,
     samples=100,
     mixed_seconds=3.0,
     behind=100_000,
     unroutable=20_000,
     snapshot=60_000,
     settle_seconds=2.0,
-    turns=1,
+    most_turns=1,
 )
 """For two minutes."""
 
@@ -48,9 +53,9 @@ class Bench:
     sizes: Sizes
     found: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
 
-    def apart(self, system: System) -> "Bench":
-        """For a system that is measured at the same time as others."""
-        return replace(self, place=self.place.apart(f"apart_{_short(system)}"))
+    def apart(self, system: System, what: str = "apart") -> "Bench":
+        """For what is measured at the same time as something else."""
+        return replace(self, place=self.place.apart(f"{what}_{_short(system)}"))
 
     def count(self, system: System, tasks: int | None = None) -> int:
         """How many tasks a system gets: slow ones get fewer."""
@@ -95,6 +100,43 @@ class Bench:
             return tasks / (crew.ended - began)
 
 
+Found: TypeAlias = dict[str, float]
+Turn: TypeAlias = Callable[[Bench, Sequence[System]], Iterable[Found | str]]
+"""What was found of each system, or why nothing was."""
+
+
+def one_by_one(measure: Callable[[Bench, System], Found]) -> Turn:
+    """One system after the other."""
+    return lambda bench, systems: (_or_why_not(measure, bench, system) for system in systems)
+
+
+def at_once(measure: Callable[[Bench, System], Found]) -> Turn:
+    """All systems at the same time, each in a database of its own: they need hardly anything of the machine."""
+
+    def turn(bench: Bench, systems: Sequence[System]) -> Iterable[Found | str]:
+        with ThreadPoolExecutor(max(1, len(systems))) as threads:
+            return list(threads.map(lambda system: _or_why_not(measure, bench.apart(system), system), systems))
+
+    return turn
+
+
+def together(measure: Callable[[Bench, Sequence[System]], list[Found]]) -> Turn:
+    """All systems by one measurement; if one of them fails, there is nothing of any."""
+
+    def turn(bench: Bench, systems: Sequence[System]) -> Iterable[Found | str]:
+        found = _or_why_not(measure, bench, systems)
+        return [found] * len(systems) if isinstance(found, str) else found
+
+    return turn
+
+
+def _or_why_not(measure: Callable[[Bench, T], Made], bench: Bench, what: T) -> Made | str:
+    try:
+        return measure(bench, what)
+    except (Trouble, psycopg.Error) as error:
+        return str(error).strip()
+
+
 @dataclass(frozen=True)
 class Figure:
     """One number that a workload gives."""
@@ -111,14 +153,13 @@ class Workload:
     name: str
     title: str
     figures: Mapping[str, Figure]
-    measure: Callable[[Bench, System], dict[str, float]]
+    turn: "Turn"
+    """Measures some systems, each once: `one_by_one`, `at_once` or `together`."""
     needs: Sequence[str] = ()
     quick: bool = True
-    at_once: bool = False
-    """Whether all systems are measured at the same time: they need hardly anything of the machine."""
-    short: bool = False
-    """Whether it takes seconds, in which a machine may be busy with something else: then fast systems take several
-    turns in each round, and what counts is the median of them."""
+    turns: int = 1
+    """How many turns fast systems take in each round; what counts is the median of them. Several for what takes
+    seconds, in which a machine may be busy with something else."""
 
     def suits(self, system: System) -> bool:
         return all(need in system.does for need in self.needs)

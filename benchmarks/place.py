@@ -105,6 +105,12 @@ class Place:
         own = _times(self.pid)
         return sum(own) + sum(sum(_times(pid)[:2]) for pid in _children(self.pid))
 
+    def busy(self) -> bool:
+        """Whether a session of the work database is at work, or waits for the disk. Not seen of a server elsewhere."""
+        if self.pid is None:
+            return False
+        return any(_state(pid) in "RD" for pid in _children(self.pid) if f" {self.name} " in _title(pid))
+
     @contextmanager
     def counting_statements(self) -> Iterator[None]:
         """Statements of sessions that begin now are counted, if the server can."""
@@ -218,6 +224,22 @@ def _times(pid: int) -> tuple[float, float, float, float]:
     ticks = os.sysconf("SC_CLK_TCK")
     user, system, ended_user, ended_system = (int(value) / ticks for value in fields[11:15])
     return user, system, ended_user, ended_system
+
+
+def _state(pid: int) -> str:
+    """What a process does: R for running, D if it waits for the disk."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def _title(pid: int) -> str:
+    """Of a server's session: who it is, and in which database."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def _children(pid: int) -> list[int]:

@@ -55,7 +55,8 @@ def page(results: Results, chart: str) -> str:
         "",
         *_table(["system", "version", "settings", "keeps of a finished task"], _systems(results)),
         "",
-        "Slow systems get fewer tasks: chancy a fifth, procrastinate and absurd a twentieth, DBOS a thirtieth.",
+        "Slow systems get fewer tasks: PgQueuer a third, chancy a fifth, procrastinate and absurd a twentieth, DBOS a"
+        " thirtieth.",
         "",
     ]
     for workload in dict.fromkeys(r.workload for r in results.figures):
@@ -66,14 +67,18 @@ def page(results: Results, chart: str) -> str:
         f"- *drain*: {sizes['tasks']:,} tasks wait already, in analyzed tables; from the start of the workers to the"
         " last task. All must be recorded as done afterwards. CPU and memory are read from the system, WAL and commits"
         " from the server.",
-        "- *two processes*: each time, one process drains as many right after.",
-        "- *turns*: enqueues of one caller, bulk enqueues, drains, and those beside archived tasks and of ten"
-        " priorities take seconds. Fast systems take three turns at them in each round, and the median of these is"
-        " the figure of the round. Targets against others are medians of ratios, turn by turn.",
+        "- *turns*: what takes seconds is measured several times in each round: fast systems take nine turns at"
+        " enqueues of one caller, three at those of 16, at bulk enqueues and at drains, also beside archived tasks and"
+        " of ten priorities. The median of these is the figure of the round. Targets against others are medians of"
+        " ratios, turn by turn.",
+        "- *slices*: a machine that others use as well is half as fast for seconds at a time. Drains whose ratios are"
+        " targets therefore go on side by side, each in a database of its own and for a quarter of a second before the"
+        " others do: one and two processes of Holdfast and of graphile-worker, hindered drains and clean ones. Workers"
+        " are stopped by a signal meanwhile; what the server was asked for before counts as their time.",
         "- *latency*: from the return of the enqueue, which is after its commit, to the first line of the task."
         " Less than nothing means that the task began before its producer had read the answer.",
         "- *mixed*: half of the rate at which enqueue and drain, one after the other, would keep up.",
-        "- *hindered drains*: in turns with a clean drain of the same system; the part is of that one. With an old"
+        "- *hindered drains*: side by side with a clean drain of the same system; the part is of that one. With an old"
         f" snapshot held open {sizes['snapshot']:,} tasks are drained. Slow systems are not hindered any further.",
         "- *Python*: one that a distribution ships is built with profile-guided optimization. Without it, as pyenv"
         " builds by default, a worker and all peers in Python take about 1.4 times as much CPU time.",

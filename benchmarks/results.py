@@ -172,11 +172,11 @@ def _best_peer(workload: str) -> Callable[[Results], float | None]:
 
 
 TARGETS = [
-    Target("drain, one process, against graphile-worker", 1.25, _against("drain", "graphile-worker")),
+    Target("drain, one process, against graphile-worker", 1.25, _against("race", "graphile-worker")),
     Target("drain, one process, against PgQueuer", 3.0, _against("drain", "PgQueuer")),
     Target("drain, one process, against the raw batch limit", 0.70, _against("drain", RAW)),
-    Target("drain, two processes against one", 1.1, _own("drain-2", "over_one")),
-    Target("drain, two processes, against graphile-worker", 1.1, _against("drain-2", "graphile-worker")),
+    Target("drain, two processes against one", 1.1, _own("race", "over_one")),
+    Target("drain, two processes, against graphile-worker", 1.1, _against("race", "graphile-worker", "two")),
     Target("three-step tasks a second", 5000, _own("steps", "rate")),
     Target("three-step task, against absurd", 25, _against("steps", "absurd")),
     Target("three-step task, against DBOS", 25, _against("steps", "DBOS")),

@@ -4,17 +4,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-import psycopg
-
 from benchmarks.bench import Bench, Sizes, Workload
 from benchmarks.place import Place
 from benchmarks.results import Result, Results
-from benchmarks.systems import System, Trouble
+from benchmarks.systems import System
 
 
 def run(
@@ -53,15 +50,15 @@ def run(
 
 
 def _measure_all(bench: Bench, workload: Workload, round_: int, suited: list[System], results: Results) -> None:
-    """One round: a turn of all systems, and more of the fast ones if it is short."""
+    """One round: a turn of all systems, and more of the fast ones."""
     found: dict[str, list[dict[str, float]]] = {system.name: [] for system in suited}
-    for turn in range(bench.sizes.turns if workload.short else 1):
+    for turn in range(min(workload.turns, bench.sizes.most_turns)):
         systems = [s for s in suited if not results.failed(workload.name, s.name) and (s.few == 1 or turn == 0)]
         # Forth and back: who comes first is told apart from who is faster, and those that are compared stay
         # neighbours, for a machine may be slower a minute later.
         if (round_ + turn) % 2:
             systems.reverse()
-        for system, each in zip(systems, _take_turn(bench, workload, systems), strict=True):
+        for system, each in zip(systems, workload.turn(bench, systems), strict=True):
             if isinstance(each, str):
                 results.fail(workload.name, system.name, each)
             else:
@@ -75,21 +72,6 @@ def _measure_all(bench: Bench, workload: Workload, round_: int, suited: list[Sys
             if name in each:
                 of_turns = [turn[name] for turn in turns]
                 results.add(workload.name, workload.title, system.name, name, figure, of_turns)
-
-
-def _take_turn(bench: Bench, workload: Workload, systems: list[System]) -> Iterable[dict[str, float] | str]:
-    if not workload.at_once or not systems:
-        return (_measure(bench, workload, system) for system in systems)
-    with ThreadPoolExecutor(len(systems)) as threads:
-        return list(threads.map(lambda system: _measure(bench.apart(system), workload, system), systems))
-
-
-def _measure(bench: Bench, workload: Workload, system: System) -> dict[str, float] | str:
-    """What was found, or why nothing was."""
-    try:
-        return workload.measure(bench, system)
-    except (Trouble, psycopg.Error) as error:
-        return str(error).strip()
 
 
 def _tell(workload: Workload, systems: list[System], results: Results) -> None:

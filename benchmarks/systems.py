@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -56,7 +57,7 @@ SYSTEMS = [
         "defaults: 10 slots, claims ahead by measured pace",
         "every attempt, args and result",
         "SELECT count(*) FROM holdfast.task WHERE run_at <= now() AND kind <> 'unknown'",
-        _can("steps", "future", "obstacles"),
+        _can("steps", "future", "obstacles", "race"),
     ),
     System(
         "raw SQL",
@@ -71,7 +72,7 @@ SYSTEMS = [
         "localQueue 1,000, concurrentJobs 24, completeJobBatchDelay 0, useNodeTime",
         "nothing",
         "SELECT count(*) FROM graphile_worker._private_jobs WHERE run_at <= now()",
-        _can("future"),
+        _can("future", "race"),
         "graphile-worker",
     ),
     System(
@@ -91,6 +92,7 @@ SYSTEMS = [
         "SELECT count(*) FROM pgqueuer WHERE execute_after <= now()",
         _can("future"),
         "pgqueuer",
+        1 / 3,
     ),
     System(
         "chancy",
@@ -250,6 +252,16 @@ class Crew:
         for child in self.children:
             child.go()
         return time.monotonic()
+
+    def stand_still(self) -> None:
+        """Stops all workers, in the midst of whatever they do."""
+        for child in self.children:
+            os.kill(child.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """From where they were stopped."""
+        for child in self.children:
+            os.kill(child.pid, signal.SIGCONT)
 
     def take_in(self, timeout: float) -> int:
         """What the workers have told, and so how many tasks they have handled."""

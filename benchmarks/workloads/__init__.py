@@ -9,6 +9,7 @@ WORKLOADS: list[Workload] = [
     bulk.WORKLOAD,
     drain.workload(1),
     drain.workload(2),
+    drain.RACE,
     steps.WORKLOAD,
     latency.IDLE,
     latency.MIXED,

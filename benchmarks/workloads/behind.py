@@ -5,8 +5,9 @@ from functools import partial
 
 import psycopg
 
-from benchmarks.bench import Bench, Figure, Workload
-from benchmarks.systems import System
+from benchmarks.bench import Bench, Figure, Workload, one_by_one
+from benchmarks.slices import drain_in_slices
+from benchmarks.systems import Crew, System
 
 FIGURES = {"rate": Figure("drained", "tasks/s"), "part": Figure("of the clean rate", "%")}
 
@@ -45,16 +46,18 @@ def _old_snapshot(url: str) -> AbstractContextManager[object]:
 
 
 def measure(what: str, bench: Bench, system: System) -> dict[str, float]:
-    """In turns with a clean drain of as many tasks: only ratios of one run count."""
+    """Side by side with a clean drain of as many tasks."""
     tasks = bench.count(system, bench.sizes.snapshot if what == "snapshot" else None)
-    rates = []
-    for hindrance in (what, ""):
-        planted = hindrance if hindrance in ("future", "archived", "unroutable") else ""
-        bench.fresh(system, planted, partial(_plant, bench, system, planted))
-        bench.fill(system, tasks, priorities=10 if hindrance == "priorities" else 1)
-        with _old_snapshot(bench.place.work) if hindrance == "snapshot" else nullcontext():
-            rates.append(bench.drain(system, tasks))
-    return {"rate": rates[0], "part": 100 * rates[0] / rates[1]}
+    hindered, clean = bench.apart(system, "hindered"), bench.apart(system, "clean")
+    planted = what if what in ("future", "archived", "unroutable") else ""
+    hindered.fresh(system, planted, partial(_plant, hindered, system, planted))
+    hindered.fill(system, tasks, priorities=10 if what == "priorities" else 1)
+    clean.fresh(system)
+    clean.fill(system, tasks)
+    with _old_snapshot(hindered.place.work) if what == "snapshot" else nullcontext():
+        crews = [Crew.of(system, each.place) for each in (hindered, clean)]
+        rate, clean_rate = drain_in_slices(crews, tasks)
+    return {"rate": rate, "part": 100 * rate / clean_rate}
 
 
 def workload(what: str, title: str, needs: str) -> Workload:
@@ -62,10 +65,10 @@ def workload(what: str, title: str, needs: str) -> Workload:
         what,
         f"Drain {title}",
         FIGURES,
-        partial(measure, what),
+        one_by_one(partial(measure, what)),
         needs=["work", needs],
         quick=False,
-        short=what in ("archived", "priorities"),  # the two whose part is near to all of it
+        turns=3 if what in ("archived", "priorities") else 1,  # the two whose part is near to all of it
     )
 
 

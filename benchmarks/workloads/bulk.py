@@ -1,6 +1,6 @@
 """Many tasks from one process, by the system's way for many."""
 
-from benchmarks.bench import Bench, Figure, Workload
+from benchmarks.bench import Bench, Figure, Workload, one_by_one
 from benchmarks.systems import System
 
 
@@ -10,5 +10,5 @@ def measure(bench: Bench, system: System) -> dict[str, float]:
 
 
 WORKLOAD = Workload(
-    "bulk", "Bulk enqueue", {"rate": Figure("enqueued", "tasks/s")}, measure, needs=["bulk"], short=True
+    "bulk", "Bulk enqueue", {"rate": Figure("enqueued", "tasks/s")}, one_by_one(measure), needs=["bulk"], turns=3
 )

@@ -1,9 +1,11 @@
 """No-op tasks that wait already, drained by one or two worker processes; and what each of them costs."""
 
+from collections.abc import Sequence
 from functools import partial
 
-from benchmarks.bench import Bench, Figure, Workload
+from benchmarks.bench import Bench, Figure, Found, Workload, one_by_one, together
 from benchmarks.place import await_quiet_statistics, usage
+from benchmarks.slices import drain_in_slices
 from benchmarks.systems import Crew, System
 
 FIGURES = {
@@ -24,17 +26,21 @@ def measure(processes: int, bench: Bench, system: System) -> dict[str, float]:
     bench.fill(system, tasks)
     if processes == 1:
         return _with_costs(bench, system, tasks)
-    rate = bench.drain(system, tasks, processes)
-    return {"rate": rate, **_over_one(bench, system, tasks, rate)}
+    return {"rate": bench.drain(system, tasks, processes)}
 
 
-def _over_one(bench: Bench, system: System, tasks: int, rate: float) -> dict[str, float]:
-    """Against one process in the same turn: only neighbours are compared. Slow systems are not measured twice."""
-    if system.few < 1:
-        return {}
-    bench.fresh(system)
-    bench.fill(system, tasks)
-    return {"over_one": rate / bench.drain(system, tasks)}
+def race(bench: Bench, systems: Sequence[System]) -> list[Found]:
+    """One and two processes of each system, all of them in slices."""
+    crews = []
+    for processes in (1, 2):
+        for system in systems:
+            apart = bench.apart(system, f"race_{processes}")
+            apart.fresh(system)
+            apart.fill(system, bench.sizes.tasks)
+            crews.append(Crew.of(system, apart.place, processes))
+    rates = drain_in_slices(crews, bench.sizes.tasks)
+    pairs = zip(rates, rates[len(systems) :], strict=False)
+    return [{"rate": one, "two": two, "over_one": two / one} for one, two in pairs]
 
 
 def _with_costs(bench: Bench, system: System, tasks: int) -> dict[str, float]:
@@ -60,6 +66,20 @@ def _with_costs(bench: Bench, system: System, tasks: int) -> dict[str, float]:
 
 def workload(processes: int) -> Workload:
     who = "one process" if processes == 1 else f"{processes} processes"
-    figures = FIGURES if processes == 1 else {"rate": FIGURES["rate"], "over_one": Figure("against one", "times")}
+    figures = FIGURES if processes == 1 else {"rate": FIGURES["rate"]}
     name = "drain" if processes == 1 else f"drain-{processes}"
-    return Workload(name, f"Drain of no-op tasks, {who}", figures, partial(measure, processes), short=True)
+    return Workload(name, f"Drain of no-op tasks, {who}", figures, one_by_one(partial(measure, processes)), turns=3)
+
+
+RACE = Workload(
+    "race",
+    "Drains side by side, in slices of time",
+    {
+        "rate": Figure("one process", "tasks/s"),
+        "two": Figure("two processes", "tasks/s"),
+        "over_one": Figure("two against one", "times"),
+    },
+    together(race),
+    needs=["race"],
+    turns=3,
+)

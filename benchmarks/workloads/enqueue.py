@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from benchmarks.bench import Bench, Figure, Workload
+from benchmarks.bench import Bench, Figure, Workload, one_by_one
 from benchmarks.systems import System
 
 
@@ -17,7 +17,7 @@ def workload(callers: int) -> Workload:
         f"enqueue-{callers}",
         f"Single enqueue, {who}",
         {"rate": Figure("enqueued", "tasks/s")},
-        partial(measure, callers),
+        one_by_one(partial(measure, callers)),
         needs=["enqueue"],
-        short=callers == 1,
+        turns=9 if callers == 1 else 3,
     )

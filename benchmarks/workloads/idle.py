@@ -2,7 +2,7 @@
 
 import time
 
-from benchmarks.bench import Bench, Figure, Workload
+from benchmarks.bench import Bench, Figure, Workload, at_once
 from benchmarks.place import await_quiet_statistics, usage
 from benchmarks.systems import Crew, System
 
@@ -38,8 +38,7 @@ WORKLOAD = Workload(
         "memory": Figure("memory", "MB", False),
         "cpu": Figure("CPU", "% of a core", False),
     },
-    measure,
+    at_once(measure),
     needs=["work"],
     quick=False,
-    at_once=True,
 )

@@ -2,7 +2,7 @@
 
 import time
 
-from benchmarks.bench import Bench, Figure, Workload, quantile
+from benchmarks.bench import Bench, Figure, Workload, one_by_one, quantile
 from benchmarks.systems import Crew, System, Trouble
 
 FIGURES = {"p50": Figure("p50", "ms", False), "p99": Figure("p99", "ms", False)}
@@ -49,14 +49,14 @@ IDLE = Workload(
     "latency",
     "From commit to start on an idle system",
     FIGURES,
-    measure_idle,
+    one_by_one(measure_idle),
     needs=["enqueue", "work"],
 )
 MIXED = Workload(
     "mixed",
     "From commit to start at half of the capacity",
     {"rate": Figure("enqueued and drained", "tasks/s"), **FIGURES},
-    measure_mixed,
+    one_by_one(measure_mixed),
     needs=["bulk", "work"],
     quick=False,
 )

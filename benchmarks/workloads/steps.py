@@ -1,6 +1,6 @@
 """Tasks of three durable steps, each recorded before the next begins."""
 
-from benchmarks.bench import Bench, Figure, Workload
+from benchmarks.bench import Bench, Figure, Workload, one_by_one
 from benchmarks.systems import System
 
 
@@ -15,6 +15,6 @@ WORKLOAD = Workload(
     "steps",
     "Three-step task, one process",
     {"rate": Figure("finished", "tasks/s")},
-    measure,
+    one_by_one(measure),
     needs=["steps"],
 )

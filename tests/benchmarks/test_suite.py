@@ -7,18 +7,20 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.bench import Bench, Figure, Sizes, Workload
+from benchmarks import slices
+from benchmarks.bench import Bench, Figure, Sizes, Workload, at_once, one_by_one
 from benchmarks.chart import draw
 from benchmarks.place import Place, place
 from benchmarks.report import page, terminal
 from benchmarks.results import Results
 from benchmarks.runner import run
-from benchmarks.systems import SYSTEMS, System, Trouble
+from benchmarks.systems import SYSTEMS, Crew, System, Trouble
 from benchmarks.workloads import WORKLOADS
 
 pytestmark = pytest.mark.direct("it creates databases of its own and starts processes that need no pooler")
@@ -36,7 +38,7 @@ TINY = Sizes(
     idle_seconds=0.2,
     rounds=1,
 )
-CHOSEN = {"enqueue-16", "bulk", "drain", "steps", "mixed", "unroutable", "idle"}
+CHOSEN = {"enqueue-16", "bulk", "drain", "steps", "mixed", "unroutable", "idle", "race"}
 """One of each kind: each starts several processes."""
 OURS = [system for system in SYSTEMS if system.package is None]
 TASKS = Figure("drained", "tasks/s")
@@ -102,7 +104,7 @@ def test_a_system_that_fails_is_listed_with_the_reason_and_the_others_are_measur
     assert [r.system for r in results.figures] == ["holdfast"]
 
 
-def test_fast_systems_take_turns_at_what_is_short_and_the_median_of_a_round_counts(server: Place) -> None:
+def test_fast_systems_take_several_turns_and_the_median_of_a_round_counts(server: Place) -> None:
     systems = [
         System(name, f"{name}.py", "none", "nothing", few=few) for name, few in (("a", 1), ("b", 1), ("slow", 0.1))
     ]
@@ -113,9 +115,9 @@ def test_fast_systems_take_turns_at_what_is_short_and_the_median_of_a_round_coun
         order.append(system.name)
         return {"rate": values[system.name].pop(0)}
 
-    sizes = dataclasses.replace(TINY, rounds=2, turns=3)
-    for short, found in ((True, [2.0, 20.0]), (False, [3.0, 4.0])):
-        workload = Workload("rest", "Rest", {"rate": TASKS}, measure, short=short)
+    sizes = dataclasses.replace(TINY, rounds=2, most_turns=3)
+    for turns, found in ((4, [2.0, 20.0]), (1, [3.0, 4.0])):
+        workload = Workload("rest", "Rest", {"rate": TASKS}, one_by_one(measure), turns=turns)
         results = run(server, [workload], systems, sizes, absent={}, versions={}, keep=lambda _: None)
         assert {r.system: r.values for r in results.figures} == {"a": found, "b": [5.0] * 2, "slow": [7.0, 8.0]}
         values = {"a": [3.0, 4.0], "b": [5.0] * 2, "slow": [7.0, 8.0]}
@@ -137,11 +139,71 @@ def test_what_needs_little_is_measured_of_all_systems_at_once_each_in_a_database
         time.sleep(0.3 if system.name == "slow" else 0.0)
         return {"rate": float(found)}
 
-    workload = Workload("rest", "Rest", {"rate": TASKS}, measure, at_once=True)
+    workload = Workload("rest", "Rest", {"rate": TASKS}, at_once(measure))
     results = run(server, [workload], systems, TINY, absent={}, versions={}, keep=lambda _: None)
     assert [(r.system, r.median) for r in results.figures] == [("slow", 0.0), ("quick", 0.0)]  # in their order
     assert results.failures == {"rest": {"broken": "it cannot rest"}}
     assert len(databases) == 3
+
+
+class OneAtATime(Crew):
+    """Handles ten tasks at each look, and knows who is at it, and for how long."""
+
+    at_it: ClassVar[list["OneAtATime"]] = []
+    moment: ClassVar[float] = 0.0
+    recorded = False
+
+    @classmethod
+    def pass_time(cls, seconds: float) -> None:
+        cls.moment += seconds
+
+    def go(self) -> float:
+        self.go_on()
+        return self.moment
+
+    def go_on(self) -> None:
+        assert not self.at_it, "the others stand still meanwhile"
+        self.at_it.append(self)
+
+    def stand_still(self) -> None:
+        self.at_it.remove(self)
+
+    def take_in(self, timeout: float) -> int:
+        assert self.at_it == [self]
+        self.pass_time(timeout)
+        self.counts[0] += 10
+        self.ended = self.moment
+        return self.counts[0]
+
+    def until(self, count: int, patience: float = 0.0) -> None:
+        assert self.counts[0] >= count
+        self.recorded = True
+
+
+def test_drains_side_by_side_go_on_one_at_a_time_and_only_their_own_time_counts(
+    server: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: OneAtATime.moment, sleep=OneAtATime.pass_time)
+    monkeypatch.setattr(slices, "time", clock)
+    crews = [OneAtATime(OURS[0], server, [], [0]) for _ in range(3)]
+    rates = slices.drain_in_slices(crews, 600)
+    assert all(crew.recorded for crew in crews)
+    # Sixty looks of a hundredth of a second; twice it is seen that the server has nothing more to do.
+    active = 0.6 + 2 * 2 * slices.QUIET
+    assert rates == pytest.approx([600 / active] * 3)
+    assert OneAtATime.moment == pytest.approx(3 * active)
+
+
+def test_workers_that_stand_still_do_nothing_until_they_go_on(server: Place) -> None:
+    bench = Bench(server, TINY)
+    bench.fresh(OURS[0])
+    with Crew.of(OURS[0], server) as crew:
+        crew.go()
+        crew.stand_still()
+        bench.fill(OURS[0], 100)
+        assert crew.take_in(0.5) == 0
+        crew.go_on()
+        crew.until(100)
 
 
 def test_figures_are_medians_with_their_range_and_ratios_are_taken_round_by_round(results: Results) -> None:
@@ -172,6 +234,8 @@ def test_ratios_are_taken_turn_by_turn_where_both_had_as_many() -> None:
 
 
 def test_the_report_tells_machine_settings_figures_targets_and_who_is_missing(results: Results) -> None:
+    for system, rate in (("holdfast", 50.0), ("graphile-worker", 25.0)):
+        results.add("race", "Side by side", system, "rate", TASKS, [rate])
     for text in (page(results, "chart.svg"), terminal(results)):
         for part in ("a <fast> one", "18.0", "localQueue 1,000", "400", "300 to 500", "npm is not installed"):
             assert part in text

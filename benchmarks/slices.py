@@ -1,0 +1,62 @@
+"""Drains side by side, in slices of time: each goes on for a quarter of a second, then stands still for the others.
+
+A machine that others use as well is half as fast for seconds at a time, and nothing here tells. Of drains that follow
+each other, one then looks faster by chance; in slices all of them meet the same. Workers that stand still are stopped
+by a signal; what the server was asked for before is finished at their expense, not at that of the next.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from benchmarks.systems import Crew
+
+SLICE = 0.25
+QUIET = 0.001
+LONGEST_WAIT = 0.1
+
+
+@dataclass
+class _Side:
+    crew: Crew
+    active: float = 0.0
+    begun: bool = False
+    done: bool = False
+
+
+def drain_in_slices(crews: Sequence[Crew], tasks: int) -> list[float]:
+    """Crews, each with a database of its own, drain so many tasks each: how many a second while they were at it."""
+    with ExitStack() as stack:
+        sides = [_Side(stack.enter_context(crew)) for crew in crews]
+        while left := [side for side in sides if not side.done]:
+            for side in left:
+                _go_on(side, tasks)
+        return [tasks / side.active for side in sides]
+
+
+def _go_on(side: _Side, tasks: int) -> None:
+    crew, began = side.crew, time.monotonic()
+    if side.begun:
+        crew.go_on()
+    else:
+        crew.go()
+        side.begun = True
+    while (moment := time.monotonic()) < began + SLICE:
+        if crew.take_in(min(0.01, began + SLICE - moment)) >= tasks:
+            side.active += crew.ended - began
+            crew.until(tasks)  # recorded, too
+            side.done = True
+            break
+    crew.stand_still()
+    if not side.done:
+        _await_quiet(crew)
+        side.active += time.monotonic() - began
+
+
+def _await_quiet(crew: Crew) -> None:
+    """Until the server has done what it was asked for: at two looks nothing is at work for these workers."""
+    end, looks = time.monotonic() + LONGEST_WAIT, 0
+    while looks < 2 and time.monotonic() < end:
+        looks = 0 if crew.place.busy() else looks + 1
+        time.sleep(QUIET)
