@@ -76,7 +76,8 @@ def page(results: Results, chart: str) -> str:
         " others do: one and two processes of Holdfast and of graphile-worker, hindered drains and clean ones. Workers"
         " are stopped by a signal meanwhile; what the server was asked for before counts as their time.",
         "- *latency*: from the return of the enqueue, which is after its commit, to the first line of the task."
-        " Less than nothing means that the task began before its producer had read the answer.",
+        " Less than nothing means that the task began before its producer had read the answer. Side by side: workers of"
+        " Holdfast and of graphile-worker are idle at the same time, and get ten blocks of tasks each, by turns.",
         "- *mixed*: half of the rate at which enqueue and drain, one after the other, would keep up.",
         "- *hindered drains*: side by side with a clean drain of the same system; the part is of that one. With an old"
         f" snapshot held open {sizes['snapshot']:,} tasks are drained. Slow systems are not hindered any further.",

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from benchmarks.systems import Crew
+from benchmarks.place import Place
+from benchmarks.systems import Crew, System
 
 SLICE = 0.25
 QUIET = 0.001
@@ -25,14 +26,22 @@ class _Side:
     done: bool = False
 
 
-def drain_in_slices(crews: Sequence[Crew], tasks: int) -> list[float]:
-    """Crews, each with a database of its own, drain so many tasks each: how many a second while they were at it."""
+def drain_in_slices(sides: Sequence[tuple[System, Place, int]], tasks: int) -> list[float]:
+    """Systems with so many processes, each in a place of its own, drain so many tasks each, all of which wait already.
+
+    Tasks per second, while they were at it.
+    """
     with ExitStack() as stack:
-        sides = [_Side(stack.enter_context(crew)) for crew in crews]
-        while left := [side for side in sides if not side.done]:
-            for side in left:
-                _go_on(side, tasks)
-        return [tasks / side.active for side in sides]
+        return by_turns([stack.enter_context(Crew.of(*side)) for side in sides], tasks)
+
+
+def by_turns(crews: Sequence[Crew], tasks: int) -> list[float]:
+    """The same of crews that are ready."""
+    sides = [_Side(crew) for crew in crews]
+    while left := [side for side in sides if not side.done]:
+        for side in left:
+            _go_on(side, tasks)
+    return [tasks / side.active for side in sides]
 
 
 def _go_on(side: _Side, tasks: int) -> None:

@@ -12,6 +12,7 @@ WORKLOADS: list[Workload] = [
     drain.RACE,
     steps.WORKLOAD,
     latency.IDLE,
+    latency.RACE,
     latency.MIXED,
     *behind.WORKLOADS,
     idle.WORKLOAD,

@@ -31,14 +31,14 @@ def measure(processes: int, bench: Bench, system: System) -> dict[str, float]:
 
 def race(bench: Bench, systems: Sequence[System]) -> list[Found]:
     """One and two processes of each system, all of them in slices."""
-    crews = []
+    sides = []
     for processes in (1, 2):
         for system in systems:
             apart = bench.apart(system, f"race_{processes}")
             apart.fresh(system)
             apart.fill(system, bench.sizes.tasks)
-            crews.append(Crew.of(system, apart.place, processes))
-    rates = drain_in_slices(crews, bench.sizes.tasks)
+            sides.append((system, apart.place, processes))
+    rates = drain_in_slices(sides, bench.sizes.tasks)
     pairs = zip(rates, rates[len(systems) :], strict=False)
     return [{"rate": one, "two": two, "over_one": two / one} for one, two in pairs]
 

@@ -38,7 +38,7 @@ TINY = Sizes(
     idle_seconds=0.2,
     rounds=1,
 )
-CHOSEN = {"enqueue-16", "bulk", "drain", "steps", "mixed", "unroutable", "idle", "race"}
+CHOSEN = {"enqueue-16", "bulk", "drain", "steps", "latency-race", "mixed", "unroutable", "idle", "race"}
 """One of each kind: each starts several processes."""
 OURS = [system for system in SYSTEMS if system.package is None]
 TASKS = Figure("drained", "tasks/s")
@@ -186,7 +186,7 @@ def test_drains_side_by_side_go_on_one_at_a_time_and_only_their_own_time_counts(
     clock = SimpleNamespace(monotonic=lambda: OneAtATime.moment, sleep=OneAtATime.pass_time)
     monkeypatch.setattr(slices, "time", clock)
     crews = [OneAtATime(OURS[0], server, [], [0]) for _ in range(3)]
-    rates = slices.drain_in_slices(crews, 600)
+    rates = slices.by_turns(crews, 600)
     assert all(crew.recorded for crew in crews)
     # Sixty looks of a hundredth of a second; twice it is seen that the server has nothing more to do.
     active = 0.6 + 2 * 2 * slices.QUIET
