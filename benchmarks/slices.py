@@ -11,11 +11,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from benchmarks.place import Place
-from benchmarks.systems import Crew, System
+from benchmarks.systems import PATIENCE, Crew, System, Trouble
 
 SLICE = 0.25
 QUIET = 0.001
 LONGEST_WAIT = 0.1
+"""Seconds: that each goes on, between two looks whether the server is at work, and after which it is not waited for."""
 
 
 @dataclass
@@ -41,6 +42,9 @@ def by_turns(crews: Sequence[Crew], tasks: int) -> list[float]:
     while left := [side for side in sides if not side.done]:
         for side in left:
             _go_on(side, tasks)
+            if side.active > PATIENCE:
+                handled = sum(side.crew.counts)
+                raise Trouble(f"{side.crew.system.name} handled {handled:,} of {tasks:,} in {PATIENCE:.0f} s")
     return [tasks / side.active for side in sides]
 
 

@@ -180,6 +180,14 @@ class OneAtATime(Crew):
         self.recorded = True
 
 
+class Standing(OneAtATime):
+    """Does nothing."""
+
+    def take_in(self, timeout: float) -> int:
+        time.sleep(timeout)
+        return 0
+
+
 def test_drains_side_by_side_go_on_one_at_a_time_and_only_their_own_time_counts(
     server: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +200,12 @@ def test_drains_side_by_side_go_on_one_at_a_time_and_only_their_own_time_counts(
     active = 0.6 + 2 * 2 * slices.QUIET
     assert rates == pytest.approx([600 / active] * 3)
     assert OneAtATime.moment == pytest.approx(3 * active)
+
+
+def test_a_drain_side_by_side_that_does_not_end_is_given_up(server: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "PATIENCE", 0.0)
+    with pytest.raises(Trouble, match="holdfast handled 0 of 10 in 0 s"):
+        slices.by_turns([Standing(OURS[0], server, [], [0])], 10)
 
 
 def test_workers_that_stand_still_do_nothing_until_they_go_on(server: Place) -> None:
