@@ -87,6 +87,7 @@ RACE = Workload(
     FIGURES,
     together(race),
     needs=["race"],
+    quick=False,
 )
 MIXED = Workload(
     "mixed",
