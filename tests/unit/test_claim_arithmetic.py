@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast._engine.marks import Marks
-from holdfast._engine.pace import MOST_AHEAD, Pace
+from holdfast._engine.pace import EVIDENCE, MOST_AHEAD, Pace
 from holdfast._engine.settings import WorkerSettings
 from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.records import Claimed
@@ -55,9 +55,42 @@ def test_W1_the_pace_falls_when_steps_become_slow(clock: Ticker) -> None:
     assert pace.ahead(slots=10) == 0
 
 
+def test_W1_to_wait_for_a_claim_is_not_to_be_slow(clock: Ticker) -> None:
+    pace = Pace()
+    for finished in range(1000, 10_000, 1000):
+        clock.now += 0.5  # of which it had something to do for 50 ms: 20,000 a second
+        pace.measure(finished, starved=0.45)
+    assert pace.per_second == pytest.approx(20_000, rel=0.01)
+    assert pace.ahead(slots=10) == MOST_AHEAD
+
+
+def test_W1_a_few_short_steps_are_no_reason_to_claim_thousands(clock: Ticker) -> None:
+    pace = Pace()
+    clock.now += 0.001
+    pace.measure(10)
+    assert 100 <= pace.ahead(slots=10) <= 10 * EVIDENCE
+    clock.now += 0.01
+    pace.measure(210)
+    assert pace.ahead(slots=10) == MOST_AHEAD
+
+
+def test_W1_one_second_in_which_nothing_ended_is_not_believed_at_once(clock: Ticker) -> None:
+    pace = Pace()
+    for finished in range(1000, 10_000, 1000):
+        clock.now += 0.02
+        pace.measure(finished)
+    clock.now += 1.0
+    pace.measure(9000)
+    assert pace.ahead(slots=10) > 1000
+    for _ in range(4):
+        clock.now += 1.0
+        pace.measure(9000)
+    assert pace.ahead(slots=10) == 0
+
+
 def row(priority: int, run_at: datetime, waited: float = 0.0, crashes: int = 0) -> Claimed:
     due = run_at.timestamp()
-    return Claimed(uuid4(), "k", "s", b"{}", 1, 0, 0, crashes, priority, due, due + waited, None, None, None)
+    return Claimed(uuid4().bytes, "k", "s", b"{}", 1, 0, 0, crashes, priority, due, due + waited, None, None, None)
 
 
 def test_M12_a_mark_is_set_per_priority_by_a_full_batch_and_dropped_by_time(clock: Ticker) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,38 +9,36 @@ import pytest
 
 import holdfast
 from holdfast import Context, DeclarationError, Duration, HoldfastError, Ref, TaskInfo, current_context
-from holdfast._model.context import Offers
+from holdfast._model.context import Described, Offers
 
 
 def context(resources: Mapping[type, object] | None = None, **fields: Any) -> Context:
     given: dict[str, Any] = {
         "id": UUID(int=7),
         "kind": "greeter",
-        "step": "ReadName",
+        "step_name": "ReadName",
         "queue": "default",
-        "attempt": 1,
+        "number": 1,
         "errors": 0,
         "crashes": 0,
         "moves": 0,
         "key": None,
         "headers": {},
         "deadline": None,
-        "signals": SimpleNamespace(cancelled=False, stopping=False, moved=None),
     }
-    return Context(offers=Offers(resources or {}), **{**given, **fields})
+    return Context(Described(**{**given, **fields}), Offers(resources or {}))
 
 
 def test_t3_the_idempotency_key_is_stable_for_the_visit() -> None:
-    assert context(attempt=1).idempotency_key == context(attempt=2, errors=1, crashes=1).idempotency_key
+    assert context(number=1).idempotency_key == context(number=2, errors=1, crashes=1).idempotency_key
     assert context(moves=0).idempotency_key != context(moves=1).idempotency_key
     assert context(moves=3).idempotency_key == f"{UUID(int=7)}:3"
 
 
 def test_signals_are_read_when_asked() -> None:
-    signals = SimpleNamespace(cancelled=False, stopping=False, moved=None)
-    ctx = context(signals=signals)
+    ctx = context()
     assert (ctx.cancelled, ctx.stopping) == (False, False)
-    signals.cancelled = signals.stopping = True
+    ctx._about.cancelled = ctx._about.stopping = True  # type: ignore[misc]
     assert (ctx.cancelled, ctx.stopping) == (True, True)
 
 

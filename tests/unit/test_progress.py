@@ -11,7 +11,7 @@ from holdfast.testing import context
 
 
 def told(ctx: Any) -> Told:
-    found = ctx._signals.told
+    found = ctx._about.told
     assert isinstance(found, Told)
     return found
 
@@ -31,7 +31,7 @@ def test_A5_a_fraction_outside_0_to_1_is_refused(fraction: float) -> None:
     ctx = context()
     with pytest.raises(ValueError, match=r"ctx\.progress: fraction must be from 0 to 1.*done / total"):
         ctx.progress(fraction)
-    assert ctx._signals.told is None
+    assert ctx._about.told is None
 
 
 @pytest.mark.parametrize("fraction", ["0.5", None, True, Decimal("0.5")])

@@ -6,9 +6,9 @@ from typing import Any
 
 from holdfast import App
 from holdfast._engine.attempt import Attempt
-from holdfast._engine.ending import Ending
+from holdfast._engine.ending import Ending, telling
 from holdfast._engine.known import Known
-from holdfast._engine.writing import write
+from holdfast._engine.writing import Group, write
 from holdfast._model.ids import uuid7
 from holdfast._model.outcome import NO_RESULT, Finished, Outcome
 from holdfast._model.progress import Told
@@ -24,12 +24,13 @@ async def step() -> None: ...
 
 
 def ended(number: int, outcome: Outcome = NO_RESULT) -> Ending:
-    row = Claimed(uuid7(), "step", "main", b"{}", number, 0, 0, 0, 0, 0.0, 0.0, None, None, None)
+    row = Claimed(uuid7().bytes, "step", "main", b"{}", number, 0, 0, 0, 0, 0.0, 0.0, None, None, None)
     return Ending(Attempt(*row, "default", WORKER, app._steps["step", "main"], 0.0), outcome)
 
 
 def sent(*endings: Ending) -> dict[str, Any]:
-    query = write(Queries(), app, timedelta(seconds=30), ("default", WORKER, "finish", list(endings)))
+    group = Group("default", WORKER, "finish", list(endings), telling(list(endings)))
+    query = write(Queries(), app, timedelta(seconds=30), group)
     return dict(zip(query.statement.parameters, query.parameters, strict=True))
 
 

@@ -3,10 +3,12 @@
 import asyncio
 import gc
 import time
+import types
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -162,9 +164,10 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
     async def raises() -> None:
         raise LookupError("at once")
 
-    async def each() -> None:
+    @types.coroutine
+    def each() -> Generator[Any, Any, None]:
         while True:
-            await (await eager.next_one())()
+            yield from (yield eager.ENDED)()
 
     runner = eager.Runner[Callable[[], Awaitable[None]]](each())
     assert runner.begin(ends) is None
@@ -191,11 +194,12 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
 async def test_one_that_is_given_up_with_its_task_takes_it_for_its_end() -> None:
     said: list[object] = []
 
-    async def each() -> None:
+    @types.coroutine
+    def each() -> Generator[Any, Any, None]:
         while True:
-            one = await eager.next_one()
+            one = yield eager.ENDED
             try:
-                await asyncio.sleep(60)
+                yield from asyncio.sleep(60)
             except BaseException as error:
                 said.append((one, type(error)))
 

@@ -244,7 +244,7 @@ async def test_A5_what_cannot_be_written_does_not_stop_the_beat(holdfast: Harnes
 async def test_A5_nothing_is_kept_or_written_for_steps_that_tell_nothing(holdfast: Harness) -> None:
     @holdfast.app.task
     async def silent(ctx: Context) -> None:
-        assert ctx._signals.told is None
+        assert ctx._about.told is None
 
     ref = await silent.enqueue()
     worker = holdfast.worker()

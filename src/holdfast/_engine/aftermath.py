@@ -64,13 +64,13 @@ class Aftermath:
             # Something may be due sooner than we meant to look.
             self._claimer.wake()
 
-    def finished(self, endings: list[Ending]) -> None:
+    def finished(self, endings: list[Ending], suspects: bool) -> None:
         """Many tasks are done, and that is recorded. As a rule nobody asks for each of them."""
         if self.tells or self.count is not None or self._news.awaited:
             for ending in endings:
                 self.recorded(ending, None)
-        elif any(ending.attempt.crashes for ending in endings):
-            self._claimer.wake()
+        elif suspects:
+            self._claimer.wake()  # the next one may come
 
     def reaped(self, queue: str, reaped: list[Reaped]) -> None:
         """Tasks of a lost worker may be ours now."""

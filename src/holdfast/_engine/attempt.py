@@ -2,17 +2,17 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from holdfast._db.transactions import StepTransaction
-from holdfast._model.context import Context, Offers
 from holdfast._model.outcome import Advanced
 from holdfast._model.progress import Told
 from holdfast._model.request import Request
@@ -30,13 +30,10 @@ class Interruption(Enum):
     CONTACT = "the database cannot be reached"
 
 
-def now() -> float:
-    """Seconds that go on while the machine sleeps: leases do not wait for a suspended laptop."""
-    return time.clock_gettime(_CLOCK)
-
-
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
+now: Callable[[], float] = partial(time.clock_gettime, _CLOCK)
+"""Seconds that go on while the machine sleeps: leases do not wait for a suspended laptop."""
 
 PROBATION = 60.0
 """Seconds after which a task whose worker was lost before is no longer taken for the culprit."""
@@ -48,7 +45,8 @@ class Attempt(msgspec.Struct, eq=False):
     It begins with what a row of `claim` says, in that order: made from thousands of rows, each `Attempt(*row, …)`.
     """
 
-    id: UUID
+    raw_id: bytes
+    """What it is looked up by: a UUID is made only for those who ask."""
     kind: str
     step: str
     args: bytes
@@ -91,24 +89,14 @@ class Attempt(msgspec.Struct, eq=False):
     def stopping(self) -> bool:
         return self.stop_flag is not None and self.stop_flag.stopping
 
-    def context(self, offers: Offers) -> Context:
-        """What the step is told about this attempt."""
-        # By position: for all of these names that takes half the time.
-        return Context(
-            self.id,
-            self.kind,
-            self.definition.name,
-            self.queue,
-            self.number,
-            self.errors,
-            self.crashes,
-            self.moves,
-            self.key,
-            self.strings() if self.headers else {},
-            self.deadline,
-            offers,
-            self,
-        )
+    @property
+    def id(self) -> UUID:
+        return UUID(bytes=self.raw_id)
+
+    @property
+    def step_name(self) -> str:
+        """What the step is called by now: a row may have an old name of it."""
+        return self.definition.name
 
     def strings(self) -> dict[str, str]:
         """Its headers."""
@@ -123,7 +111,7 @@ class Attempt(msgspec.Struct, eq=False):
     def next(self, outcome: Advanced, definition: Step, claimed_at: float, held_since: float) -> "Attempt":
         """The attempt at the next step, after a move under which the lease was kept."""
         return Attempt(
-            self.id,
+            self.raw_id,
             definition.kind,
             outcome.step,
             outcome.args,
@@ -179,7 +167,7 @@ class Lane:
 class Roster:
     """What a worker holds: claimed and not started, running, and ended but not yet recorded.
 
-    `held` has all of them by id (as an int: a UUID's hash is slow); the beat's thread reads it. `ready` has those
+    `held` has all of them by id; the beat's thread reads it. `ready` has those
     that wait for a slot, the highest priority first. `lingering` has attempts given up whose thread goes on.
     `continuing` counts moves under way whose next step will need a slot here. `lanes` counts the same for each queue;
     there are none for a single queue without a limit of its own.
@@ -191,12 +179,14 @@ class Roster:
         self.continuing = 0
         self.finished = 0
         self.lost = 0
-        self.held: dict[int, Attempt] = {}
+        self.held: dict[bytes, Attempt] = {}
         self.ready: deque[Attempt] = deque()
-        self.lingering: dict[UUID, Attempt] = {}
+        self.lingering: dict[bytes, Attempt] = {}
         several = queues is not None and (len(queues) > 1 or any(queues.values()))
         self.lanes = {name: Lane(limit) for name, limit in queues.items()} if several and queues else {}
-        self._suspects: dict[int, Attempt] = {}
+        self._suspects: dict[bytes, Attempt] = {}
+        self._rested = 0.0
+        self._rests_since: float | None = now()
 
     @property
     def stuck(self) -> int:
@@ -208,22 +198,27 @@ class Roster:
         """Slots in use or spoken for."""
         return self.busy + len(self.ready) + self.continuing
 
+    @property
+    def rested(self) -> float:
+        """Seconds so far in which there was nothing to do here."""
+        return self._rested + (0.0 if self._rests_since is None else now() - self._rests_since)
+
     def find(self, id: UUID) -> Attempt | None:
         """The attempt at a task that is held here."""
-        return self.held.get(id.int)
+        return self.held.get(id.bytes)
 
     def holds(self, attempt: Attempt) -> bool:
         """Whether this very attempt is still held: not given up, not followed by a later one."""
-        return self.held.get(attempt.id.int) is attempt
+        return self.held.get(attempt.raw_id) is attempt
 
     # --- waiting for a slot
 
     def put(self, attempts: list[Attempt]) -> None:
         """New attempts, the most urgent first, wait for a slot behind those of the same priority."""
         for attempt in attempts:
-            self.held[attempt.id.int] = attempt
+            self.held[attempt.raw_id] = attempt
             if attempt.crashes:
-                self._suspects[attempt.id.int] = attempt
+                self._suspects[attempt.raw_id] = attempt
         in_order = not self.ready or not attempts or self.ready[-1].priority >= attempts[0].priority
         self.ready.extend(attempts)
         self._count_waiting(attempts, 1)
@@ -232,7 +227,7 @@ class Roster:
 
     def put_first(self, attempt: Attempt) -> None:
         """A task that moved on goes before those not begun, unless they are more urgent."""
-        self.held[attempt.id.int] = attempt
+        self.held[attempt.raw_id] = attempt
         if self.ready and self.ready[0].priority > attempt.priority:
             self.put([attempt])
         else:
@@ -256,6 +251,8 @@ class Roster:
         return True
 
     def _count_waiting(self, attempts: Sequence[Attempt], change: int) -> None:
+        if self._rests_since is not None:
+            self._rested, self._rests_since = self.rested, None
         if self.lanes:
             for attempt in attempts:
                 self.lanes[attempt.queue].waiting += change
@@ -279,6 +276,8 @@ class Roster:
     def end(self, attempt: Attempt) -> None:
         """Its slot is free."""
         self.busy -= 1
+        if not self.busy and not self.ready:
+            self._rests_since = now()
         if self.lanes:
             self.lanes[attempt.queue].busy -= 1
             self.lanes[attempt.queue].finished += 1
@@ -293,11 +292,25 @@ class Roster:
 
     def forget(self, attempt: Attempt) -> None:
         """This attempt is over; a later one of the same task is another matter."""
-        id = attempt.id.int
+        id = attempt.raw_id
         if self.held.get(id) is attempt:
             del self.held[id]
-        if attempt.crashes and self._suspects.get(id) is attempt:
+        if self._suspects.get(id) is attempt:
             del self._suspects[id]
+
+    def forget_all(self, attempts: list[Attempt]) -> bool:
+        """The same for many; tells whether a suspect was among them."""
+        held = self.held
+        for attempt in attempts:
+            id = attempt.raw_id
+            if held.get(id) is attempt:
+                del held[id]
+        if not self._suspects:
+            return False
+        suspects = [attempt for attempt in attempts if attempt.crashes]
+        for suspect in suspects:
+            self.forget(suspect)
+        return bool(suspects)
 
     def on_probation(self) -> bool:
         """Whether a task is held here that may be what killed its last worker: it has not yet shown that it is not."""

@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
 
@@ -39,6 +40,10 @@ MANY_AHEAD = 100
 SHORTEST_SLEEP = 0.02
 ASK_DUE_EVERY = 30.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
+
+
+_BY_TIME = itemgetter(*map(Claimed._fields.index, ("run_at", "raw_id")))
+_BY_PRIORITY = itemgetter(Claimed._fields.index("priority"))
 
 
 class _Next(NamedTuple):
@@ -84,9 +89,7 @@ class Claimer:
         self._next: _Next | None = None
         self._sent: tuple[_Next, float] | None = None
         self._answer_lost = False
-        self._full = False
         self._resume_at = 0
-        self._held_back: set[str] = set()
         self._idle = False
         self._idle_written = 0.0
         self._due_at = 0.0
@@ -95,6 +98,10 @@ class Claimer:
         self._left_suspects = False
         self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
         self.worker_id = uuid7()
+        self.full = False
+        """It rests for want of slots."""
+        self.held_back: set[str] = set()
+        """Queues not asked because their own limit was reached."""
         self.healthy = True
         self.stopping = False
         self.empty = False
@@ -116,8 +123,8 @@ class Claimer:
     def freed(self, queue: str) -> None:
         """A slot is free: a reason to look again only if the want of slots was why we rest."""
         roster = self._roster
-        wanted = self._full and (roster.taken <= self._resume_at or roster.taken < roster.slots)
-        if wanted or (queue in self._held_back and not self._shares.is_full(queue)):
+        wanted = self.full and (roster.taken <= self._resume_at or roster.taken < roster.slots)
+        if wanted or (queue in self.held_back and not self._shares.is_full(queue)):
             self._wake.set()
 
     async def run(self) -> None:
@@ -148,13 +155,13 @@ class Claimer:
             self._ask_due_at = 0.0
         self._wake.clear()
         if not self.healthy or self._shares.room() <= 0:
-            self._full, self._resume_at = True, self._shares.enough()
+            self.full, self._resume_at = True, self._shares.enough()
             await self._sleep(self._poll)
-            self._full = False
+            self.full = False
             return
         await self._introduce()
         more = False
-        self._held_back.clear()
+        self.held_back.clear()
         for queue in self._shares.round():
             more = await self._claim(queue) or more
         await self._rest_unless(more)
@@ -223,8 +230,10 @@ class Claimer:
     async def _take_in(self, queue: str, rows: list[Claimed], limit: int, sent: float) -> bool:
         """What came of a claim; tells whether there may be more."""
         if rows:
-            # RETURNING comes in the order of the heap.
-            rows.sort(key=lambda r: (-r.priority, r.run_at, r.id.int))
+            # RETURNING comes in the order of the heap. Two sorts that Python does by itself: the second keeps the
+            # order of the first among equals.
+            rows.sort(key=_BY_TIME)
+            rows.sort(key=_BY_PRIORITY, reverse=True)
             self._hand_over(queue, rows, sent)
         full = len(rows) >= limit
         self._shares.learn(queue, served=bool(rows), more=full)
@@ -269,7 +278,7 @@ class Claimer:
 
     def _hold_back(self, queue: str) -> bool:
         """Its own limit is reached: until one of its slots is free, there is nothing to ask for."""
-        self._held_back.add(queue)
+        self.held_back.add(queue)
         self._shares.learn(queue, served=False, more=False)
         return False
 

@@ -4,14 +4,15 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from contextvars import copy_context
-from typing import NoReturn
+from types import coroutine
+from typing import Any, NoReturn
 
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
 from holdfast._engine.claim import Claimer
-from holdfast._engine.eager import Rest, Runner, next_one
+from holdfast._engine.eager import ENDED, Rest, Runner
 from holdfast._engine.ending import Recorded, Unsure
 from holdfast._engine.execution import Execution, fields
 from holdfast._engine.settle import Settler
@@ -92,7 +93,7 @@ class Dispatch:
                 self._give_back(attempt)
             return
         self._context = copy_context()
-        if roster.lingering or not roster.held.keys().isdisjoint([a.id.int for a in attempts]):
+        if roster.lingering or not roster.held.keys().isdisjoint([a.raw_id for a in attempts]):
             attempts = [a for a in attempts if not self._still_executing(a)]
         roster.put(attempts)
         self._start()
@@ -113,7 +114,7 @@ class Dispatch:
             former = None  # it has moved by itself, and is only returning
         if former is not None:
             self.lose(former)
-        lingering = self._roster.lingering.get(attempt.id)
+        lingering = self._roster.lingering.get(attempt.raw_id)
         if former is None and lingering is None:
             return False
         delay = self._poll
@@ -129,7 +130,7 @@ class Dispatch:
         return moment - attempt.held_since > self._lease
 
     def _give_back(self, attempt: Attempt, delay: float = 0.0) -> None:
-        self._roster.held[attempt.id.int] = attempt
+        self._roster.held[attempt.raw_id] = attempt
         self._settler.add(attempt, Released(delay=delay))
 
     def _start(self) -> None:
@@ -197,19 +198,20 @@ class Dispatch:
             self._runner = runner
         return rest
 
-    async def _attend(self) -> None:
+    @coroutine
+    def _attend(self) -> Generator[Any, Any, None]:
         """Attends to attempts one after another, each from its start to the settler."""
         while True:
-            attempt: Attempt = await next_one()
+            attempt: Attempt = yield ENDED
             steps = self.transactional if attempt.definition.transactional else self.execution
             outcome: Outcome | Recorded | Unsure | None = _UNEXECUTED
             tell: Callable[[Outcome | Recorded | Unsure | None], None] | None = None
             try:
                 if self.tracing is None:
-                    outcome = await steps.execute(attempt)
+                    outcome = yield from steps.execute(attempt)
                 else:
                     with self.tracing.attempting(attempt) as tell:
-                        outcome = await steps.execute(attempt)
+                        outcome = yield from steps.execute(attempt)
                         tell(outcome)
             except Exception:
                 # A fault around the step, ours or a tracer's: without an outcome it would keep slot and lease for ever.
@@ -227,16 +229,18 @@ class Dispatch:
         roster.finished += 1
         if roster.finished >= self.stop_after:
             self._retire(f"it has made {roster.finished} attempts")
-        if outcome is None:
+        if outcome is NO_RESULT:  # the most common one first
+            if roster.holds(attempt):
+                self._settler.add(attempt, outcome)
+        elif outcome is None:
             roster.forget(attempt)
         elif isinstance(outcome, (Recorded, Unsure)):
             self._settled_elsewhere(outcome)
         elif roster.holds(attempt):
             self._settler.add(attempt, outcome)
-            if outcome is not NO_RESULT:
-                tell_error(attempt, outcome)
+            tell_error(attempt, outcome)
         if attempt.lingering:
-            roster.lingering[attempt.id] = attempt
+            roster.lingering[attempt.raw_id] = attempt
             log.warning(
                 "%s.%s goes on in its thread after its attempt %s ended: it keeps its slot until it ends",
                 attempt.kind,
@@ -255,13 +259,14 @@ class Dispatch:
 
     def free(self, attempt: Attempt) -> None:
         """Gives the slot of an attempt to the next one."""
-        roster = self._roster
+        roster, starter, claimer = self._roster, self._starter, self._claimer
         roster.end(attempt)
         if roster.lingering:
-            roster.lingering.pop(attempt.id, None)
-        if roster.ready:
+            roster.lingering.pop(attempt.raw_id, None)
+        if roster.ready and (starter is None or starter.done() or self._flag.stopping):
             self._start()
-        self._claimer.freed(attempt.queue)
+        if claimer.full or claimer.held_back:
+            claimer.freed(attempt.queue)
 
     # --- what must not go on
 

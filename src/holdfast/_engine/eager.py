@@ -10,38 +10,32 @@ to whoever runs it by hand that is an exception, with a traceback and all, which
 from collections.abc import Coroutine, Generator
 from contextlib import suppress
 from contextvars import Context, copy_context
-from types import coroutine
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-_ENDED: Any = object()
+ENDED: Any = object()
 """What is yielded when one has ended, and the next may come."""
 
 
-@coroutine
-def next_one() -> Generator[Any, Any, Any]:
-    """What a coroutine that attends to one after another awaits for each of them."""
-    return (yield _ENDED)
-
-
 class Runner(Generic[T]):
-    """Runs a coroutine that awaits `next_one()` again and again.
+    """Runs a coroutine that yields `ENDED` again and again, for the next one to be sent.
 
     It is of no use any more after one that waited, whose own it is then, or that raised.
     """
 
-    __slots__ = ("_each",)
+    __slots__ = ("_each", "_send")
 
     def __init__(self, each: Coroutine[Any, Any, None]) -> None:
         self._each = each
-        each.send(None)
+        self._send = each.send
+        self._send(None)
 
     def begin(self, one: T) -> "Rest | None":
         """Runs until it waits, and gives what is to be awaited then; None if this one has ended."""
         context = copy_context()
-        awaited = context.run(self._each.send, one)
-        return None if awaited is _ENDED else Rest(context, self._each, awaited)
+        awaited = context.run(self._send, one)
+        return None if awaited is ENDED else Rest(context, self._each, awaited)
 
 
 class Rest:
@@ -57,7 +51,7 @@ class Rest:
     def __await__(self) -> Generator[Any, Any, None]:
         run, each, awaited = self._context.run, self._each, self._awaited
         del self._awaited
-        while awaited is not _ENDED:
+        while awaited is not ENDED:
             try:
                 answer = yield awaited
             except GeneratorExit:

@@ -92,12 +92,16 @@ def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:
     return ending.attempt.next(ending.outcome, definition, claimed_at, ending.sent)
 
 
+def telling(endings: list[Ending]) -> list[Ending]:
+    """Those of which more is to be written than that they are done. As a rule there are none, and nothing else looks
+    at each of a thousand."""
+    return [e for e in endings if e.outcome is not NO_RESULT or e.attempt.children or e.attempt.told is not None]
+
+
 def affordable(endings: list[Ending]) -> int:
     """How many of these one flush takes: bounded by number and by bytes, or a large one would never come through."""
     size = 0
     for count, ending in enumerate(endings[:LARGEST_FLUSH]):
-        if ending.outcome is NO_RESULT and not ending.attempt.children:
-            continue
         match ending.outcome:
             case Finished(result=bytes() as json) | Advanced(args=json) | Retried(error=json) | Failed(error=json):
                 size += len(json)

@@ -22,7 +22,7 @@ from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.codec import encode_error, simple_error
 from holdfast._model.conclude import outcome_of_error, outcome_of_return
 from holdfast._model.context import Context, Offers, current_context
-from holdfast._model.outcome import Advanced, Cancelled, Fail, Failed, Outcome, Released, Retried
+from holdfast._model.outcome import NO_RESULT, Advanced, Cancelled, Fail, Failed, Outcome, Released, Retried
 from holdfast._model.reference import Tracker
 from holdfast._model.step import Step
 from holdfast._model.tasks import Middleware, Tasks
@@ -66,7 +66,7 @@ class Execution:
                 _say_how_to_repair(error, attempt)
             return Failed(encode_error(error), charged=False)
         try:
-            context = attempt.context(self._offers)
+            context = Context(attempt, self._offers)
             current_context.set(context)
             if step.is_async and step.timeout is None and not self._middleware:
                 returned = await step.call(value, context)  # the common case, without a detour
@@ -81,6 +81,8 @@ class Execution:
             return None
         if attempt.moved is not None:
             return returned_after_move(attempt, returned)
+        if returned is None:
+            return NO_RESULT  # as below, without a detour
         outcome = outcome_of_return(self._tasks, step, returned)
         return _moves_checked(attempt, outcome) if isinstance(outcome, Advanced) else outcome
 

@@ -13,7 +13,7 @@ import msgspec
 from holdfast._db.callers import run_on, run_on_sync
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import Ending, Unsure
-from holdfast._engine.writing import write
+from holdfast._engine.writing import Group, write
 from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_return
 from holdfast._model.context import Context
@@ -57,7 +57,7 @@ class Moves:
         ending = Ending(attempt, outcome)
         statement = "advance" if isinstance(outcome, Advanced) else "finish"
         # Not kept: another worker may go on as soon as the transaction commits.
-        group = (attempt.queue, attempt.worker_id, statement, [ending])
+        group = Group(attempt.queue, attempt.worker_id, statement, [ending], [ending])
         query = write(self._queries, self._tasks, timedelta(0), group)
         yield from _needs_transaction(self._queries)
         # An error would end the user's transaction.

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
-from holdfast._model.context import Context, Offers, current_context
+from holdfast._model.context import Context, Described, Offers, current_context
 from holdfast._model.error_text import PLACE, place_of
 from holdfast._model.progress import Told
 from holdfast._model.request import Request
@@ -100,19 +100,19 @@ class Processes:
         request = {
             **place,
             "args": step.current_args(attempt.args),
-            "context": {
-                "id": attempt.id,
-                "kind": attempt.kind,
-                "step": step.name,
-                "queue": attempt.queue,
-                "attempt": attempt.number,
-                "errors": attempt.errors,
-                "crashes": attempt.crashes,
-                "moves": attempt.moves,
-                "key": attempt.key,
-                "deadline": attempt.deadline,
-                "headers": attempt.strings(),
-            },
+            "attempt": Described(
+                attempt.id,
+                attempt.kind,
+                step.name,
+                attempt.queue,
+                attempt.number,
+                attempt.errors,
+                attempt.crashes,
+                attempt.moves,
+                attempt.key,
+                attempt.strings(),
+                attempt.deadline,
+            ),
         }
         try:
             if step.module not in child.loaded:
@@ -167,16 +167,6 @@ def _end_unwanted(starting: "asyncio.Future[_Child]") -> None:
         starting.result().kill()
 
 
-class _Signals:
-    """What is known in the child about an attempt: nothing from outside."""
-
-    cancelled = False
-    stopping = False
-    transaction = None
-    moved = None
-    told: Told | None = None
-
-
 class _Teller:
     """Sends what a step tells of itself to the worker: now and then, and the last of it before the answer."""
 
@@ -185,8 +175,8 @@ class _Teller:
         self._sent_at = 0.0
         self._unsent: Told | None = None
 
-    def tell(self, signals: _Signals) -> None:
-        self._unsent = signals.told
+    def tell(self, attempt: Described) -> None:
+        self._unsent = attempt.told
         if time.monotonic() - self._sent_at >= TELL_EVERY:
             self.finish()
 
@@ -226,7 +216,7 @@ def _run(request: dict[str, Any], teller: _Teller) -> tuple[bool, Any]:
         step = _find(request["module"], request["qualname"])
         if "args" not in request:
             return True, None  # it was only to be loaded
-        context = Context(**request["context"], offers=Offers(tell=teller.tell), signals=_Signals())
+        context = Context(request["attempt"], Offers(tell=teller.tell))
         current_context.set(context)
         returned = step.call(step.decode(request["args"]), context)
         # How to read a result stays here: it is code, and nobody asks for it there.

@@ -27,14 +27,14 @@ class ProgressLog:
     def __init__(self, queries: Queries, roster: Roster) -> None:
         self._queries = queries
         self._roster = roster
-        self._changed: dict[int, Attempt] = {}
-        self._written: dict[int, Attempt] = {}
+        self._changed: dict[bytes, Attempt] = {}
+        self._written: dict[bytes, Attempt] = {}
         self._wrote_at = 0.0
         self._failing = False
 
     def changed(self, attempt: Attempt) -> None:
         """An attempt has told something; from any thread."""
-        self._changed[attempt.id.int] = attempt
+        self._changed[attempt.raw_id] = attempt
 
     @property
     def is_due(self) -> bool:
@@ -49,7 +49,7 @@ class ProgressLog:
             _, attempt = self._changed.popitem()  # others may put something in meanwhile
             if self._roster.holds(attempt):
                 told.append(attempt)
-        self._written |= {attempt.id.int: attempt for attempt in told}
+        self._written |= {attempt.raw_id: attempt for attempt in told}
         over = [attempt for attempt in self._written.values() if not self._roster.holds(attempt)]
         if not told and not over:
             return
@@ -64,11 +64,11 @@ class ProgressLog:
             log.log(logging.DEBUG if self._failing else logging.WARNING, "progress could not be written: %s", error)
             self._failing = True
             for attempt in told:
-                self._changed.setdefault(attempt.id.int, attempt)
+                self._changed.setdefault(attempt.raw_id, attempt)
             return
         self._failing = False
         for attempt in over:
-            del self._written[attempt.id.int]
+            del self._written[attempt.raw_id]
 
 
 def _values(attempt: Attempt) -> dict[str, object]:

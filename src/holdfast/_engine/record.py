@@ -22,11 +22,11 @@ from holdfast._db.link import Answer, Link
 from holdfast._db.trouble import is_contended, is_data_error, is_missing_partition, tell_no_hint
 from holdfast._engine import readback
 from holdfast._engine.attempt import Roster, now
-from holdfast._engine.ending import Ending, Times
+from holdfast._engine.ending import Ending, Times, telling
 from holdfast._engine.execution import fields
 from holdfast._engine.keep import Keeper
 from holdfast._engine.readback import Fate
-from holdfast._engine.telling import tell_error
+from holdfast._engine.telling import is_heard, tell_error
 from holdfast._engine.writing import Group, groups, write
 from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_error
@@ -48,7 +48,8 @@ TABLE_TIMEOUT = "10s"
 class Recorder:
     """Writes the outcomes of one worker.
 
-    `recorded` is told of each, `finished` of many at once; `again` gets those that are to be written anew.
+    `recorded` is told of each, `finished` of many at once, and whether a suspect was among them; `again` gets those
+    that are to be written anew.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Recorder:
         *,
         lease: float,
         recorded: Callable[[Ending, float | None], None],
-        finished: Callable[[list[Ending]], None],
+        finished: Callable[[list[Ending], bool], None],
         enqueued: Callable[[str], None],
         again: Callable[[list[Ending]], None],
     ) -> None:
@@ -76,15 +77,15 @@ class Recorder:
         self._enqueued = enqueued
         self._again = again
 
-    async def write_together(self, batch: list[Ending]) -> None:
-        """Writes a batch; when it cannot be written whole, in parts."""
+    async def write_together(self, batch: list[Ending], more: list[Ending]) -> None:
+        """Writes a batch, of which there is more to be told of some; when it cannot be written whole, in parts."""
         if not batch:
             return
-        await self.keeper.look(batch)
-        sorted_out = groups(batch, self.keeper)
+        await self.keeper.look(more)
+        sorted_out = groups(batch, more, self.keeper)
         writes = [write(self._queries, self._tasks, self._lease, group) for group in sorted_out]
         sent = now()
-        for ending in batch:
+        for ending in batch if is_heard() else more:
             ending.sent = sent
         try:
             answers = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
@@ -103,7 +104,7 @@ class Recorder:
         missing: list[Ending] = []
         for group, answer in zip(sorted_out, answers, strict=True):
             missing += await self._take_in_all(group, answer)
-        await self.tell_enqueued(batch)
+        await self.tell_enqueued(more)
         if missing:
             await self._look_after(missing)
 
@@ -116,22 +117,22 @@ class Recorder:
             except Exception as error:
                 if is_missing_partition(error):
                     await self.make_partitions()
-                    self._again(group[-1])
+                    self._again(group.endings)
                 elif is_data_error(error):
-                    await self._halve(group[-1], error)
+                    await self._halve(group.endings, error)
                 else:
                     raise
             else:
                 missing += await self._take_in_all(group, answer)
-                await self.tell_enqueued(group[-1])
+                await self.tell_enqueued(group.more)
         if missing:
             await self._look_after(missing)
 
     async def _halve(self, batch: list[Ending], error: Exception) -> None:
         if len(batch) > 1:
             middle = len(batch) // 2
-            await self.write_together(batch[:middle])
-            await self.write_together(batch[middle:])
+            for half in (batch[:middle], batch[middle:]):
+                await self.write_together(half, telling(half))
             return
         ending = batch[0]
         code = getattr(error, "sqlstate", None) or ""
@@ -146,7 +147,8 @@ class Recorder:
             self.tell_lost(ending)  # nothing can be written about it: the lease runs out, and others live on
             return
         self.keeper.forget(ending)
-        await self.write_together([Ending(ending.attempt, Failed(safe, charged=False))])
+        refused = [Ending(ending.attempt, Failed(safe, charged=False))]
+        await self.write_together(refused, refused)
 
     async def enqueues_under_keys(self, ending: Ending) -> bool:
         """Makes ready what a step enqueued, and says whether keys are among it."""
@@ -163,7 +165,7 @@ class Recorder:
         """Writes an ending with what its step enqueued under keys; False if somebody holds one of them, or its row."""
         batch = [ending]
         await self.keeper.look(batch)
-        (group,) = groups(batch, self.keeper)
+        (group,) = groups(batch, batch, self.keeper)
         query = write(self._queries, self._tasks, self._lease, group, with_children=False)
         plan = plans.settle_with_children(self._queries, query, ending.children)
         ending.sent = now()
@@ -199,21 +201,18 @@ class Recorder:
 
     async def _take_in_all(self, group: Group, answer: Answer[Times]) -> list[Ending]:
         """The same for what was written with others: as a rule all of them were recorded."""
-        _, _, statement, endings = group
-        if statement == "keep" or answer.count != len(endings):
-            return self._take_in(endings, await answer.read())
-        if statement == "finish":
-            self._tell_finished(endings)
+        if group.statement == "keep" or answer.count != len(group.endings):
+            return self._take_in(group.endings, await answer.read())
+        if group.statement == "finish":
+            self._tell_finished(group.endings)
         else:
-            for ending in endings:
+            for ending in group.endings:
                 self.tell_recorded(ending, None)
         return []
 
     def _tell_finished(self, endings: list[Ending]) -> None:
-        forget = self._roster.forget
-        for ending in endings:
-            forget(ending.attempt)
-        self._finished(endings)
+        suspects = self._roster.forget_all([ending.attempt for ending in endings])
+        self._finished(endings, suspects)
 
     def _take_in(self, endings: list[Ending], answer: Times) -> list[Ending]:
         """Tells of the endings that were recorded, and gives those that were not."""

@@ -14,7 +14,7 @@ from holdfast._db.link import Link
 from holdfast._db.trouble import is_passing, is_unknown, pause_after
 from holdfast._engine import readback
 from holdfast._engine.attempt import Attempt, Roster, now
-from holdfast._engine.ending import Ending, affordable
+from holdfast._engine.ending import LARGEST_FLUSH, Ending, affordable, telling
 from holdfast._engine.keep import Keeper
 from holdfast._engine.keyed import Keyed
 from holdfast._engine.known import Known
@@ -46,7 +46,7 @@ class Settler:
         known: Known,
         keeps: Callable[[], bool],
         recorded: Callable[[Ending, float | None], None],
-        finished: Callable[[list[Ending]], None],
+        finished: Callable[[list[Ending], bool], None],
         enqueued: Callable[[str], None],
     ) -> None:
         self._link = link
@@ -132,9 +132,12 @@ class Settler:
         if self._unsure:
             await self._read_back()
         if self._pending:
-            count = affordable(self._pending)
-            batch, self._pending = self._pending[:count], self._pending[count:]
-            await self._keeping(batch, self._flush(batch))
+            batch = self._pending[:LARGEST_FLUSH]
+            if more := telling(batch):
+                batch = batch[: affordable(batch)]
+                more = telling(batch)
+            self._pending = self._pending[len(batch) :]
+            await self._keeping(batch, self._flush(batch, more))
         until = now() + TURN_SECONDS
         while now() < until and (ending := self._keyed.next()) is not None:
             if not await self._keeping([ending], self.recorder.write_alone(ending)):
@@ -154,17 +157,17 @@ class Settler:
                 self._pending = left + self._pending
             raise
 
-    async def _flush(self, batch: list[Ending]) -> bool:
+    async def _flush(self, batch: list[Ending], more: list[Ending]) -> bool:
         """Writes those without keys, and puts the others aside."""
-        if any(ending.attempt.children for ending in batch):
+        if any(ending.attempt.children for ending in more):
             plain: list[Ending] = []
             for ending in batch:
                 if await self.recorder.enqueues_under_keys(ending):
                     self._keyed.add(ending)
                 else:
                     plain.append(ending)
-            batch = plain
-        await self.recorder.write_together(batch)
+            batch, more = plain, telling(plain)
+        await self.recorder.write_together(batch, more)
         return True
 
     async def _read_back(self) -> None:

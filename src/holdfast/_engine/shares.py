@@ -25,12 +25,17 @@ class Shares:
         # Nobody knows yet, and the first one asked must not take everything.
         self._lively = set(queues)
         self._unasked: set[str] = set()
+        self._served = False
+        self._rested = roster.rested
 
     def measure(self) -> None:
         """Takes in how many attempts have ended so far."""
-        self._all.pace.measure(self._roster.finished)
+        rested, self._rested = self._rested, self._roster.rested
+        # Without anything to do because there was nothing to claim: the pace falls, as nobody knows what comes next.
+        starved = self._rested - rested if self._served else 0.0
+        self._all.pace.measure(self._roster.finished, starved)
         for name, own in self._own.items():
-            own.pace.measure(self._roster.lanes[name].finished)
+            own.pace.measure(self._roster.lanes[name].finished, starved)
 
     def room(self) -> int:
         """How many tasks to claim of all queues together."""
@@ -74,6 +79,7 @@ class Shares:
 
     def learn(self, queue: str, *, served: bool, more: bool) -> None:
         """Takes in what came of asking a queue."""
+        self._served = served
         if len(self._queues) > 1:
             if served:
                 self._queues.remove(queue)

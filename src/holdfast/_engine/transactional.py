@@ -179,7 +179,7 @@ class TransactionalSteps:
         ending.children = await plans.drive(plan, transaction.run)
         # On this connection too: one that waits for another while it holds its own can stop a small pool.
         await self._recorder.keeper.look([ending], transaction.run)
-        (group,) = groups([ending], self._recorder.keeper)
+        (group,) = groups([ending], [ending], self._recorder.keeper)
         query = write(self._queries, self._tasks, self._lease, group, with_children=False)
         ending.sent = now()
         return await plans.drive(plans.settle_with_children(self._queries, query, ending.children), transaction.run)

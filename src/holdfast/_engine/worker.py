@@ -124,7 +124,7 @@ class Worker:
             known=known,
             keeps=lambda: not self._flag.stopping,
             recorded=lambda ending, claimed_at: self.aftermath.recorded(ending, claimed_at),
-            finished=lambda endings: self.aftermath.finished(endings),
+            finished=lambda endings, suspects: self.aftermath.finished(endings, suspects),
             enqueued=lambda queue: self.aftermath.enqueued(queue),
         )
         self.dispatch = Dispatch(

@@ -1,14 +1,15 @@
 """What is written about attempts that ended: endings sorted into statements, and their values as JSON."""
 
 from datetime import timedelta
-from typing import Any, TypeAlias, assert_never
+from operator import itemgetter
+from typing import Any, NamedTuple, assert_never
 from uuid import UUID
 
 import msgspec
 
-from holdfast._engine.ending import Ending, Times
+from holdfast._engine.ending import Ending, Times, telling
 from holdfast._engine.keep import Keeper
-from holdfast._model.outcome import NO_RESULT, Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
+from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
 from holdfast._sql.queries.base import Ids
@@ -16,25 +17,28 @@ from holdfast._sql.query import Query
 
 _encode = msgspec.json.Encoder().encode
 
-Group: TypeAlias = tuple[str, UUID, str, list[Ending]]
-"""Queue, worker, statement, and what it is to write."""
+
+class Group(NamedTuple):
+    """What one statement is to write; `more`: the endings of which more is told than that they are done."""
+
+    queue: str
+    worker: UUID
+    statement: str
+    endings: list[Ending]
+    more: list[Ending]
 
 
-def groups(batch: list[Ending], keeper: Keeper) -> list[Group]:
+def groups(batch: list[Ending], more: list[Ending], keeper: Keeper) -> list[Group]:
     """The batch by queue, worker and statement; moves are kept here or not."""
+    queue, worker = batch[0].attempt.queue, batch[0].attempt.worker_id
+    if not more and not [e for e in batch if e.attempt.worker_id is not worker or e.attempt.queue is not queue]:
+        return [Group(queue, worker, "finish", batch, more)]
     found: dict[tuple[str, UUID, str], list[Ending]] = {}
-    queue = worker = statement = None
-    group: list[Ending] = []
     for ending in batch:
-        attempt = ending.attempt
-        its = "finish" if type(ending.outcome) is Finished else _statement(ending, keeper)
-        # As a rule it goes where the one before went, and the hash of a UUID is slow.
-        if attempt.worker_id is not worker or its != statement or attempt.queue != queue:
-            queue, worker, statement = attempt.queue, attempt.worker_id, its
-            group = found.setdefault((queue, worker, statement), [])
-        group.append(ending)
+        key = ending.attempt.queue, ending.attempt.worker_id, _statement(ending, keeper)
+        found.setdefault(key, []).append(ending)
     # In one order, so that two workers never wait for each other.
-    return [(*key, sorted(group, key=lambda e: e.attempt.id.int)) for key, group in sorted(found.items())]
+    return [Group(*key, endings, telling(endings)) for key, endings in sorted(found.items(), key=itemgetter(0))]
 
 
 def _statement(ending: Ending, keeper: Keeper) -> str:
@@ -56,13 +60,13 @@ def write(
     queries: Queries, tasks: Tasks, lease: timedelta, group: Group, *, with_children: bool = True
 ) -> Query[Times]:
     """The statement that records a group, and what its steps enqueued."""
-    queue, worker, statement, endings = group
-    ids = Ids([ending.attempt.id.int for ending in endings])
-    children = _children(endings) if with_children else None
+    queue, worker, statement, endings, more = group
+    ids = Ids(sorted([ending.attempt.raw_id for ending in endings]))  # in one order, as above
+    children = _children(more) if with_children else None
     if statement == "finish":
         numbers = {e.attempt.number for e in endings}
         attempt = numbers.pop() if len(numbers) == 1 else None
-        told = endings if attempt is None else [e for e in endings if e.outcome is not NO_RESULT or e.attempt.told]
+        told = endings if attempt is None else more
         known = _encode({str(e.attempt.id): _values(tasks, e) for e in told}) if told else None
         return queries.finish(queue, worker, ids, known, attempt=attempt, children=children)
     outcomes = _encode({str(e.attempt.id): _values(tasks, e) for e in endings})

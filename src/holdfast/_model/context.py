@@ -28,8 +28,30 @@ PLAN_TIME, SCOPE, SCHEDULE = "holdfast-plan-time", "holdfast-scope", "holdfast-s
 """The headers in which an occurrence hands its plan time, scope and schedule to its task."""
 
 
-class Signals(Protocol):
-    """What the worker tells a running attempt from outside."""
+class Subject(Protocol):
+    """The attempt that a context tells of: what is known of it, and what the worker tells it from outside."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def step_name(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def errors(self) -> int: ...
+    @property
+    def crashes(self) -> int: ...
+    @property
+    def moves(self) -> int: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def deadline(self) -> datetime | None: ...
+    def strings(self) -> Mapping[str, str]: ...
 
     @property
     def cancelled(self) -> bool: ...
@@ -41,6 +63,31 @@ class Signals(Protocol):
     def moved(self) -> Any: ...
 
     told: Told | None
+
+
+@dataclass
+class Described:
+    """An attempt of which only this is known: one in a child process, or in a test."""
+
+    id: UUID
+    kind: str
+    step_name: str
+    queue: str
+    number: int
+    errors: int
+    crashes: int
+    moves: int
+    key: str | None
+    headers: Mapping[str, str]
+    deadline: datetime | None
+    cancelled: bool = False
+    stopping: bool = False
+    transaction: "Transaction | None" = None
+    moved: Any = None
+    told: Told | None = None
+
+    def strings(self) -> Mapping[str, str]:
+        return self.headers
 
 
 class Transaction(Protocol):
@@ -78,53 +125,57 @@ class Context:
     this execution over the task's life, `moves` that of the moves before it; `errors` and `crashes` are of this visit.
     """
 
-    __slots__ = (
-        "_enqueued",
-        "_offers",
-        "_signals",
-        "attempt",
-        "crashes",
-        "deadline",
-        "errors",
-        "headers",
-        "id",
-        "key",
-        "kind",
-        "moves",
-        "queue",
-        "step",
-    )
+    __slots__ = ("_about", "_enqueued", "_offers")
 
-    def __init__(
-        self,
-        id: UUID,
-        kind: str,
-        step: str,
-        queue: str,
-        attempt: int,
-        errors: int,
-        crashes: int,
-        moves: int,
-        key: str | None,
-        headers: Mapping[str, str],
-        deadline: datetime | None,
-        offers: "Offers",
-        signals: Signals,
-    ) -> None:
-        self.id = id
-        self.kind = kind
-        self.step = step
-        self.queue = queue
-        self.attempt = attempt
-        self.errors = errors
-        self.crashes = crashes
-        self.moves = moves
-        self.key = key
-        self.headers = headers
-        self.deadline = deadline
+    # One is made for each attempt, and most of them are asked for nothing.
+    def __init__(self, about: Subject, offers: Offers) -> None:
+        self._about = about
         self._offers = offers
-        self._signals = signals
         self._enqueued: list[Request] | None = None
+
+    @property
+    def id(self) -> UUID:
+        return self._about.id
+
+    @property
+    def kind(self) -> str:
+        return self._about.kind
+
+    @property
+    def step(self) -> str:
+        return self._about.step_name
+
+    @property
+    def queue(self) -> str:
+        return self._about.queue
+
+    @property
+    def attempt(self) -> int:
+        return self._about.number
+
+    @property
+    def errors(self) -> int:
+        return self._about.errors
+
+    @property
+    def crashes(self) -> int:
+        return self._about.crashes
+
+    @property
+    def moves(self) -> int:
+        return self._about.moves
+
+    @property
+    def key(self) -> str | None:
+        return self._about.key
+
+    @property
+    def deadline(self) -> datetime | None:
+        return self._about.deadline
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._about.strings()
 
     @property
     def idempotency_key(self) -> str:
@@ -134,12 +185,12 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """True once this attempt should stop: the task was cancelled, or its lease is lost."""
-        return self._signals.cancelled
+        return self._about.cancelled
 
     @property
     def stopping(self) -> bool:
         """True once the worker is stopping: finish soon, or snooze."""
-        return self._signals.stopping
+        return self._about.stopping
 
     @property
     def schedule(self) -> str | None:
@@ -174,7 +225,7 @@ class Context:
     @property
     def tx(self) -> "AsyncConnection[Any]":
         """The connection of a transactional `async def` step: what is written on it commits with the step's outcome."""
-        transaction = self._signals.transaction
+        transaction = self._about.transaction
         if transaction is None or transaction.tx is None:
             raise self._no_transaction("ctx.tx", "async def", "ctx.tx_sync")
         return transaction.tx
@@ -182,13 +233,13 @@ class Context:
     @property
     def tx_sync(self) -> "Connection[Any]":
         """The connection of a transactional `def` step: what is written on it commits with the step's outcome."""
-        transaction = self._signals.transaction
+        transaction = self._about.transaction
         if transaction is None or transaction.tx_sync is None:
             raise self._no_transaction("ctx.tx_sync", "def", "ctx.tx")
         return transaction.tx_sync
 
     def _no_transaction(self, name: str, where: str, other: str) -> DeclarationError:
-        if self._signals.transaction is not None:
+        if self._about.transaction is not None:
             return DeclarationError(f"{name} is for {where} steps: use {other} here")
         return DeclarationError(f"{name}: {self.kind}.{self.step} is not declared with transactional=True")
 
@@ -198,12 +249,12 @@ class Context:
         The move is part of that connection's transaction, with the same fence as any other. If the step ends and it
         is not committed, that is an error of the step.
         """
-        await self._required_mover("ctx.move").move(self, self._signals, next, conn)
+        await self._required_mover("ctx.move").move(self, self._about, next, conn)
         return next
 
     def move_sync(self, next: R, /, *, conn: object) -> R:
         """As `move`, on a blocking connection."""
-        self._required_mover("ctx.move_sync").move_sync(self, self._signals, next, conn)
+        self._required_mover("ctx.move_sync").move_sync(self, self._about, next, conn)
         return next
 
     def _required_mover(self, name: str) -> Mover:
@@ -222,7 +273,7 @@ class Context:
         """
         from holdfast._model.request import request_of  # here, because steps know contexts
 
-        if self._signals.moved is not None:
+        if self._about.moved is not None:
             raise DeclarationError("ctx.enqueue comes after ctx.move, whose transaction it would miss: enqueue first")
         request = request_of(what, options)
         if request.durable is not None:
@@ -247,7 +298,7 @@ class Context:
         From any thread, as often as you like: it is seen within about a second, by `ref.info()` and `holdfast show`.
         """
         with _telling:
-            self._tell(with_progress(self._signals.told, fraction, note))
+            self._tell(with_progress(self._about.told, fraction, note))
 
     def report(self, **figures: Figure) -> None:
         """Tells figures about this attempt: `ctx.report(rows=42)`. They are kept with it, however it ends.
@@ -255,12 +306,12 @@ class Context:
         A figure told again takes the place of the old one. Numbers and short texts, 8 KiB at most.
         """
         with _telling:
-            self._tell(with_report(self._signals.told, figures))
+            self._tell(with_report(self._about.told, figures))
 
     def _tell(self, told: Told) -> None:
-        self._signals.told = told
+        self._about.told = told
         if self._offers.tell is not None:
-            self._offers.tell(self._signals)
+            self._offers.tell(self._about)
 
     def __repr__(self) -> str:
         return f"<Context {self.kind}.{self.step} attempt {self.attempt} of task {self.id}>"

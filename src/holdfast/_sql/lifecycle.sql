@@ -5,7 +5,7 @@
 -- `id = ANY(…)`, never by a join, because joins flip to scans of the whole table; every write that ends an
 -- attempt is fenced by queue, id, worker and attempt, and a row that does not come back was lost.
 -- Per-row values of a batch travel in one JSON object by id: `:outcomes -> id -> field`. Times that a worker needs
--- for every row travel as seconds: making a datetime of each costs more than the claim itself. Counters stop at
+-- for every row travel as seconds, and ids as bytes: making a datetime and a UUID of each costs more than the claim itself. Counters stop at
 -- their largest value, so that a number written by hand cannot end every worker.
 
 -- claim --
@@ -46,7 +46,7 @@ WHERE t.queue = :queue::text AND t.id = ANY ((/*suspects*/ARRAY(
         FOR UPDATE SKIP LOCKED
     ) AS due
     LIMIT :limit::integer))[1 : :limit::integer])
-RETURNING t.id, t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes, t.priority,
+RETURNING uuid_send(t.id), t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes, t.priority,
           date_part('epoch', t.run_at), (SELECT date_part('epoch', holdfast.now())),
           t.key, t.headers, t.deadline
 

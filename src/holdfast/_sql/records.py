@@ -13,7 +13,7 @@ from holdfast._model.request import OnConflict
 class Claimed(NamedTuple):
     """A row of `claim`: what a worker needs to execute one attempt."""
 
-    id: UUID
+    raw_id: bytes
     kind: str
     step: str
     args: bytes
@@ -27,6 +27,10 @@ class Claimed(NamedTuple):
     key: str | None
     headers: bytes | None
     deadline: datetime | None
+
+    @property
+    def id(self) -> UUID:
+        return UUID(bytes=self.raw_id)
 
 
 class Fence(NamedTuple):

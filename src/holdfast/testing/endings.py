@@ -104,7 +104,7 @@ class Watch:
             self.attempts.extend(_of_reaped(queue, task) for task in tasks)
             reaped(queue, tasks)
 
-        def on_finished(endings: list[Ending]) -> None:
+        def on_finished(endings: list[Ending], suspects: bool) -> None:
             for ending in endings:
                 on_recorded(ending, None)
 

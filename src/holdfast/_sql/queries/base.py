@@ -21,9 +21,9 @@ class Ids:
 
     __slots__ = ("binary",)
 
-    def __init__(self, ids: Sequence[int]) -> None:
+    def __init__(self, ids: Sequence[bytes]) -> None:
         # One dimension, no nulls, of uuid, so many, counted from 1; then the length of each, and its bytes.
-        self.binary = _HEAD.pack(1, 0, 2950, len(ids), 1) + b"".join([_SIZE + id.to_bytes(16) for id in ids])
+        self.binary = _HEAD.pack(1, 0, 2950, len(ids), 1) + (_SIZE + _SIZE.join(ids) if ids else b"")
 
     @property
     def texts(self) -> list[str]:
@@ -56,7 +56,7 @@ def text(json: bytes | None) -> str | None:
 
 
 def array(ids: Sequence[UUID] | Ids) -> Ids:
-    return ids if isinstance(ids, Ids) else Ids([id.int for id in ids])
+    return ids if isinstance(ids, Ids) else Ids([id.bytes for id in ids])
 
 
 def texts(values: Iterable[str | None]) -> str:
