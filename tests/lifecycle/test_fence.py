@@ -89,7 +89,7 @@ def wrong_fences(db: Db, worker: UUID) -> dict[str, tuple[UUID, Claimed]]:
         "a newer attempt": (worker, held._replace(attempt=2)),
         "a reaped row": (worker, reaped),
         "a reaped row, claimed again": (worker, again),
-        "a row that never was": (worker, held._replace(id=uuid7())),
+        "a row that never was": (worker, held._replace(raw_id=uuid7().bytes)),
     }
 
 

@@ -271,7 +271,7 @@ def test_A5_writes_are_a_second_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert writing.WRITE_EVERY == 1.0
     log = writing.ProgressLog(None, None)  # type: ignore[arg-type]
     assert not log.is_due
-    log._changed[1] = None  # type: ignore[assignment]
+    log._changed[b"id"] = None  # type: ignore[assignment]
     log._wrote_at = now()
     assert not log.is_due
     log._wrote_at -= 1.1
