@@ -15,7 +15,6 @@ from holdfast._db import listen
 from holdfast._db.connection import connect_sync
 from holdfast._db.link import Link
 from holdfast._db.listen import Listener
-from holdfast._db.pooler import PREPARE_AFTER
 from holdfast._db.portable import Portable
 from holdfast._model.ids import uuid7
 from holdfast._sql.queries import Queries
@@ -64,7 +63,7 @@ async def test_values_arrive_as_they_were_sent(holdfast: Harness) -> None:
                      :ratio::float8, :json::jsonb, :nothing::text, :ids::uuid[], :empty::uuid[],
                      :many::uuid[], :none::uuid[]"""
     async with link_to(holdfast.url) as link:
-        for _ in range(PREPARE_AFTER + 8):  # sent as it is, prepared, and planned once for all
+        for _ in range(9):  # sent as it is, prepared, and planned once for all
             (row,) = await link.run(asking(text, **values, **many))
             first, last = list(values.values())[:7], list(values.values())[8:]
             assert row == (*first, '{"a": [1, "é"]}'.encode(), *last, [UUID(int=1), UUID(int=2**128 - 1)], [])
@@ -91,22 +90,51 @@ async def test_a_text_that_would_be_cut_off_is_refused(holdfast: Harness) -> Non
 
 
 @pytest.mark.direct("through a pooler nothing is prepared")
-async def test_what_is_asked_often_is_prepared(holdfast: Harness) -> None:
+async def test_what_is_asked_again_is_prepared(holdfast: Harness) -> None:
     async with link_to(holdfast.url) as link:
-        prepared = asking("SELECT count(*) FROM pg_prepared_statements")
-        for _ in range(PREPARE_AFTER):
-            await link.run(asking("SELECT :n::integer", n=1))
-        assert await link.run(prepared) == [(0,)]
+        prepared = asking("SELECT statement FROM pg_prepared_statements WHERE statement LIKE 'SELECT $1%'")
+        assert await link.run(asking("SELECT :n::integer", n=1)) == [(1,)]
+        assert await link.run(prepared) == []
         for n in range(3):
             assert await link.run(asking("SELECT :n::integer", n=n)) == [(n,)]
-        assert await link.run(prepared) == [(1,)]
+        assert await link.run(prepared) == [("SELECT $1::integer",)]
+
+
+async def test_what_comes_and_goes_in_many_pieces_is_whole(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        assert await link.run(asking("SELECT n FROM generate_series(1, 30000) AS n")) == [(n,) for n in range(1, 30001)]
+        large = "é" * 4_000_000
+        assert await link.run(asking("SELECT :large::text", large=large)) == [(large,)]
+        assert await link.run(asking("SELECT 1")) == [(1,)]
+
+
+async def test_M20_who_is_cancelled_has_the_server_give_up_the_statement(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        await link.run(asking("SELECT 1"))
+        sleeping = asyncio.create_task(link.run(asking("SELECT pg_sleep(600)")))
+        active = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%sleep(600)%'"
+        active += " AND state = 'active' AND pid <> pg_backend_pid()"
+        await until(lambda: sql(holdfast.url, active) == [(1,)], "for the statement")
+        sleeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeping
+        await until(lambda: sql(holdfast.url, active) == [(0,)], "for its end")
+        assert await link.run(asking("SELECT 1")) == [(1,)]
+
+
+async def test_a_connection_that_breaks_in_a_statement_is_an_error(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        await link.run(asking("SELECT 1"))
+        with pytest.raises(psycopg.OperationalError):
+            await link.run(asking("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(600)"))
+        assert await link.run(asking("SELECT 1")) == [(1,)]
 
 
 @pytest.mark.direct("nothing is prepared behind a pooler")
 async def test_what_a_worker_asks_is_planned_once_for_all_values(holdfast: Harness) -> None:
     """When the next task is due was planned anew at each wake-up, which took six times as long as to look."""
     async with link_to(holdfast.url, by_index=True) as link:
-        for n in range(PREPARE_AFTER + 9):
+        for n in range(9):
             await link.run(Queries().next_due([f"queue_{n}"]))
         made = asking("SELECT generic_plans > 0, custom_plans FROM pg_prepared_statements WHERE statement ~ 'soon'")
         assert await link.run(made) == [(True, 0)]
@@ -164,7 +192,7 @@ async def test_a_transaction_of_one_statement_waits_for_a_lock_no_longer_than_ot
     limits = asking("SELECT current_setting('lock_timeout')")
     async with link_to(holdfast.url, lock_timeout="30ms") as link, link_to(holdfast.url) as other:
         for each, limit in ((link, "30ms"), (other, "31ms")):
-            for _ in range(PREPARE_AFTER + 2):
+            for _ in range(3):
                 (answer,) = await each.transact([write], lock_timeout=limit)
                 assert answer.count == len(await answer.read()) > 0
                 (answer,) = await each.transact([limits], lock_timeout=limit)
@@ -193,7 +221,7 @@ async def test_a_transaction_of_one_statement_reads_what_is_committed_whatever_t
 async def test_a_refused_statement_leaves_the_connection_in_use(holdfast: Harness) -> None:
     async with link_to(holdfast.url) as link:
         (before,) = await link.run(asking("SELECT pg_backend_pid()"))
-        for _ in range(PREPARE_AFTER + 2):
+        for _ in range(3):
             with pytest.raises(psycopg.errors.DivisionByZero):
                 await link.run(asking("SELECT 1 / :n::integer", n=0))
         assert await link.run(asking("SELECT 1 / :n::integer", n=1)) == [(1,)]
@@ -254,7 +282,7 @@ async def test_W3_what_comes_while_a_connection_is_pinged_is_heard_once(
     assert signs - len(heard) >= 50
 
 
-@pytest.mark.parametrize("before", [0, PREPARE_AFTER + 1], ids=["plain", "prepared"])
+@pytest.mark.parametrize("before", [0, 2], ids=["plain", "prepared"])
 async def test_M2_rows_that_could_not_be_committed_are_an_error(holdfast: Harness, before: int) -> None:
     """The server sends the rows first, and commits then: a claim that is not committed is none."""
     sql(holdfast.url, "CREATE TABLE late (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED)")

@@ -5,19 +5,19 @@ put, and to describe columns that nobody asks about. Here values travel as `send
 binary, read by the driver's own loaders.
 """
 
-from collections import Counter
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from psycopg import AsyncConnection, OperationalError
+from psycopg import AsyncConnection, Error, OperationalError
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from holdfast._db.pooler import PREPARE_AFTER
 from holdfast._db.sending import sent
 from holdfast._model.collecting import no_collecting
 from holdfast._sql.query import Query
@@ -28,14 +28,14 @@ _ANSWERED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class Asking:
-    """Asks over one connection, straight to a server. What is asked often is prepared."""
+    """Asks over one connection, straight to a server. What is asked again is prepared: loops ask the same for ever."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._encoding = connection.info.encoding
         self._rows = Transformer(connection)
-        self._asked: Counter[str] = Counter()
+        self._asked: set[str] = set()
         self._prepared: dict[str, bytes] = {}
 
     async def run(self, query: Query[T]) -> T:
@@ -46,7 +46,7 @@ class Asking:
         """The same; its rows are made by `read`, if anybody wants them."""
         statement = query.statement.text
         values, formats = sent(query.parameters, self._encoding)
-        name = self._prepared.get(statement) or await self._prepare_if_asked_often(statement)
+        name = self._prepared.get(statement) or await self._prepare_if_asked_again(statement)
         if name is None:
             self._pgconn.send_query_params(statement.encode(), values, None, formats, 1)
         else:
@@ -71,9 +71,11 @@ class Asking:
         with no_collecting(result.ntuples):
             return query.read(self._rows.load_rows(0, result.ntuples, tuple))
 
-    async def _prepare_if_asked_often(self, statement: str) -> bytes | None:
-        self._asked[statement] += 1
-        return None if self._asked[statement] <= PREPARE_AFTER else await self._prepare(statement)
+    async def _prepare_if_asked_again(self, statement: str) -> bytes | None:
+        if statement in self._asked:
+            return await self._prepare(statement)
+        self._asked.add(statement)
+        return None
 
     async def _prepare(self, statement: str) -> bytes:
         name = b"holdfast_%d" % len(self._prepared)
@@ -83,6 +85,7 @@ class Asking:
         return name
 
     async def _answer(self) -> PGresult:
+        await self._until_answered()
         results: list[PGresult] = await self._connection.wait(execute(self._pgconn))
         if not results:
             raise OperationalError("no answer")
@@ -90,3 +93,39 @@ class Asking:
             if result.status not in _ANSWERED:
                 raise error_from_result(result, self._encoding)
         return results[0]
+
+    async def _until_answered(self) -> None:
+        """Takes in what arrives, until the driver need not wait for it.
+
+        The driver waits for each piece of an answer anew, with a future, a timer and two system calls. A claim of a
+        thousand tasks comes in twenty pieces.
+        """
+        pgconn, loop = self._pgconn, asyncio.get_running_loop()
+        socket = pgconn.socket
+        if pgconn.flush():
+            return  # not all is sent yet: the driver sees to both
+        answered = loop.create_future()
+
+        def take_in() -> None:
+            try:
+                pgconn.consume_input()
+                busy = pgconn.is_busy()
+            except Error:
+                busy = False  # the driver meets it as well, and knows what to tell
+            if not busy and not answered.done():
+                answered.set_result(None)
+
+        loop.add_reader(socket, take_in)
+        try:
+            await answered
+        except asyncio.CancelledError:
+            await self._give_up()
+            raise
+        finally:
+            loop.remove_reader(socket)
+
+    async def _give_up(self) -> None:
+        """As the driver does it: the server is asked to give up the statement, and waited for."""
+        with suppress(Error):
+            await self._connection.cancel_safe(timeout=5.0)
+            await self._connection.wait(execute(self._pgconn))
