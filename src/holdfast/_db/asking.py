@@ -85,8 +85,10 @@ class Asking:
         return name
 
     async def _answer(self) -> PGresult:
-        await self._until_answered()
-        results: list[PGresult] = await self._connection.wait(execute(self._pgconn))
+        if self._pgconn.flush():  # not all is sent yet: the driver sees to both
+            results: list[PGresult] = await self._connection.wait(execute(self._pgconn))
+        else:
+            results = await self._results()
         if not results:
             raise OperationalError("no answer")
         for result in results:  # rows are followed by an error if they could not be committed
@@ -94,30 +96,32 @@ class Asking:
                 raise error_from_result(result, self._encoding)
         return results[0]
 
-    async def _until_answered(self) -> None:
-        """Takes in what arrives, until the driver need not wait for it.
+    async def _results(self) -> list[PGresult]:
+        """Takes in what arrives, until there is no more of it.
 
         The driver waits for each piece of an answer anew, with a future, a timer and two system calls. A claim of a
         thousand tasks comes in twenty pieces.
         """
-        pgconn, loop = self._pgconn, asyncio.get_running_loop()
-        socket = pgconn.socket
-        if pgconn.flush():
-            return  # not all is sent yet: the driver sees to both
-        answered = loop.create_future()
+        pgconn, loop, socket = self._pgconn, asyncio.get_running_loop(), self._pgconn.socket
+        answered: asyncio.Future[list[PGresult]] = loop.create_future()
+        results: list[PGresult] = []
 
         def take_in() -> None:
+            if answered.done():
+                return
             try:
                 pgconn.consume_input()
-                busy = pgconn.is_busy()
-            except Error:
-                busy = False  # the driver meets it as well, and knows what to tell
-            if not busy and not answered.done():
-                answered.set_result(None)
+                while not pgconn.is_busy():
+                    if (result := pgconn.get_result()) is None:
+                        answered.set_result(results)
+                        return
+                    results.append(result)
+            except Error as error:
+                answered.set_exception(error)
 
         loop.add_reader(socket, take_in)
         try:
-            await answered
+            return await answered
         except asyncio.CancelledError:
             await self._give_up()
             raise
