@@ -8,7 +8,6 @@ binary, read by the driver's own loaders.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Error, OperationalError
@@ -53,11 +52,22 @@ class Asking:
             self._pgconn.send_query_prepared(name, values, formats, 1)
         return await self._answer()
 
-    async def sender(self, query: Query[Any]) -> Callable[[], None]:
-        """What sends a query, with nothing else left to do: `answer` is to follow."""
+    async def sender(self, query: Query[Any], hole: str | None = None) -> Callable[[str], None]:
+        """What sends a query, with nothing else left to do: `answer` is to follow.
+
+        It is given the value of the parameter that is the `hole`, if there is one.
+        """
         statement = query.statement.text
         name = self._prepared.get(statement) or await self._prepare(statement)
-        return partial(self._pgconn.send_query_prepared, name, *sent(query.parameters, self._encoding), 1)
+        values, formats = sent(query.parameters, self._encoding)
+        place = None if hole is None else query.statement.parameters.index(hole)
+
+        def send(value: str) -> None:
+            if place is not None:
+                values[place] = value.encode(self._encoding)
+            self._pgconn.send_query_prepared(name, values, formats, 1)
+
+        return send
 
     async def answer(self, query: Query[T]) -> T:
         """What comes of a query that was sent."""

@@ -163,7 +163,8 @@ class Coalescer:
         """Writes a batch, and wakes workers: after its commit, or along with it if somebody may be asleep already."""
         queues = {wanted.task.queue for wanted in batch}
         along = along and len(queues) == 1
-        wakes = [self._queries.notify_along(queue) for queue in queues] if along else []
+        alone = batch[0].task.id if len(batch) == 1 else None
+        wakes = [self._queries.notify_along(queue, alone) for queue in queues] if along else []
         first = self._first[batch[0].durable]
 
         def wake() -> None:

@@ -91,10 +91,11 @@ class Link:
                 await self._after(error)
                 raise
 
-    async def sender(self, query: Query[Any]) -> Callable[[], None] | None:
+    async def sender(self, query: Query[Any], hole: str | None = None) -> Callable[[str], None] | None:
         """What sends a query at once, from wherever it is called; `answer` must follow. None if that cannot be done.
 
-        For a link with one user, who does not use it in between.
+        For a link with one user, who does not use it in between. It is given the value of the parameter that is the
+        `hole`, if there is one.
         """
         async with self._lock:
             if self._connection is None or self._wrap:
@@ -102,15 +103,15 @@ class Link:
             try:
                 self._refuse_children()
                 async with asyncio.timeout(self._timeout):
-                    send = await self._asking.sender(query)
+                    send = await self._asking.sender(query, hole)
             except BaseException as error:
                 await self._after(error)
                 raise
 
-        def send_once() -> None:
+        def send_once(value: str = "") -> None:
             if os.getpid() == self._pid:
                 with suppress(psycopg.Error):  # whoever waits for the answer is told
-                    send()
+                    send(value)
 
         return send_once
 

@@ -11,6 +11,7 @@ active, one last claim; so whoever enqueues after that claim sees the flag and n
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -29,6 +30,7 @@ from holdfast._model.collecting import no_collecting
 from holdfast._model.ids import uuid7
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
+from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.query import Query
 from holdfast._sql.records import Claimed
 
@@ -42,6 +44,8 @@ ASK_DUE_EVERY = 30.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
 
 
+_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Anybody may notify anything: what the server would refuse is not sent."""
 _BY_TIME = itemgetter(*map(Claimed._fields.index, ("run_at", "raw_id")))
 _BY_PRIORITY = itemgetter(Claimed._fields.index("priority"))
 
@@ -52,7 +56,9 @@ class _Next(NamedTuple):
     queue: str
     query: Query[list[Claimed]]
     limit: int
-    send: Callable[[], None]
+    send: Callable[[str], None]
+    send_one: Callable[[str], None]
+    """For one task, of which it is told the id: that takes a tenth less time than to look for it."""
 
 
 class Claimer:
@@ -107,11 +113,11 @@ class Claimer:
         self.empty = False
         self.well: Callable[[], None] = nothing
 
-    def wake(self) -> None:
-        """Something may have become due."""
+    def wake(self, id: str = "") -> None:
+        """Something may have become due: a certain task, or anything."""
         self._wake.set()
         if self._next is not None:
-            self._send_ahead(self._next)
+            self._send_ahead(self._next, id)
 
     def look_anew(self) -> None:
         """Something was paused or resumed: what was passed over may be claimable now."""
@@ -212,7 +218,7 @@ class Claimer:
         query = self._query(queue, limit, suspects=suspects)
         return await self._take_in(queue, await self._link.run(query), limit, sent)
 
-    def _query(self, queue: str, limit: int, *, suspects: int) -> Query[list[Claimed]]:
+    def _query(self, queue: str, limit: int, *, suspects: int, id: UUID | None = None) -> Query[list[Claimed]]:
         marks = self._marks[queue]
         begin_at = marks.current()
         return self._queries.claim(
@@ -225,6 +231,7 @@ class Claimer:
             marks=begin_at if marks.set else None,
             mark_ids=marks.ids if marks.set else None,
             suspects=suspects,
+            id=id,
         )
 
     async def _take_in(self, queue: str, rows: list[Claimed], limit: int, sent: float) -> bool:
@@ -232,8 +239,9 @@ class Claimer:
         if rows:
             # RETURNING comes in the order of the heap. Two sorts that Python does by itself: the second keeps the
             # order of the first among equals.
-            rows.sort(key=_BY_TIME)
-            rows.sort(key=_BY_PRIORITY, reverse=True)
+            if len(rows) > 1:
+                rows.sort(key=_BY_TIME)
+                rows.sort(key=_BY_PRIORITY, reverse=True)
             self._hand_over(queue, rows, sent)
         full = len(rows) >= limit
         self._shares.learn(queue, served=bool(rows), more=full)
@@ -257,15 +265,21 @@ class Claimer:
             return None  # by its pace it takes more at once, and how many is not known before
         query = self._query(queue, limit, suspects=0)  # they can wait, and to look for them takes a fifth of a claim
         send = await self._link.sender(query)
-        return None if send is None else _Next(queue, query, limit, send)
+        send_one = await self._link.sender(self._query(queue, 1, suspects=0, id=NO_ID), "id")
+        return None if send is None or send_one is None else _Next(queue, query, limit, send, send_one)
 
-    def _send_ahead(self, next: _Next) -> None:
+    def _send_ahead(self, next: _Next, id: str) -> None:
         """Sends the claim before the claimer is awake: what is done to wake it takes as long as a part of the claim."""
         self._next = None
         if self.stopping or not self.healthy or self._roster.slots - self._roster.taken < next.limit:
             return
-        self._sent = next, now()
-        next.send()
+        if _ID.fullmatch(id):
+            # However few slots are free: that one was there tells nothing of others.
+            self._sent = next._replace(limit=next.limit + 1), now()
+            next.send_one(id)
+        else:
+            self._sent = next, now()
+            next.send("")
         self._left_suspects = True
         self.empty = False
         self._ask_due_at = 0.0

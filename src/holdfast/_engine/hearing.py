@@ -60,8 +60,10 @@ class Hearing:
     def notification(self, payload: str) -> None:
         """A hint: anything that is not understood is passed over."""
         word, _, rest = payload.partition(" ")
-        if word == "queue" and (rest == "*" or rest in self._queues):
-            self._claimer.wake()
+        if word == "queue":
+            queue, _, id = rest.partition(" ")
+            if queue == "*" or queue in self._queues:
+                self._claimer.wake(id)
         elif word == "cancel":
             with suppress(ValueError):
                 attempt = self._roster.find(UUID(rest))

@@ -49,22 +49,25 @@ def _come_back() -> None:
 os.register_at_fork(after_in_child=_come_back)
 
 
-@contextmanager
-def no_collecting(objects: int = MANY) -> Iterator[None]:
+class no_collecting:  # noqa: N801 - reads as a word where it is used
     """Around a loop of our own that makes so many objects and no garbage, and runs nobody else's code.
 
     The collector would walk over everything that is there, again and again, in vain. It comes back afterwards, unless
     it was off before.
     """
-    if objects < MANY:
-        yield
-        return
-    leave = _leave
-    leave.begin()
-    try:
-        yield
-    finally:
-        leave.end()
+
+    __slots__ = ("_leave",)
+
+    def __init__(self, objects: int = MANY) -> None:
+        self._leave = None if objects < MANY else _leave
+
+    def __enter__(self) -> None:
+        if self._leave is not None:
+            self._leave.begin()
+
+    def __exit__(self, *exception: object) -> None:
+        if self._leave is not None:
+            self._leave.end()
 
 
 @contextmanager

@@ -119,8 +119,8 @@ WHERE EXISTS (
 -- notify_along --
 -- With an enqueue that is one of few: wakes a worker that may be asleep, at the commit. One such enqueue at a time: until its commit is on disk
 -- nobody else on this server can notify; so never where commits wait for a standby, which may be away. Nothing comes back if nobody was told:
--- then somebody must be after the commit.
-SELECT pg_catalog.pg_notify(holdfast.channel(), 'queue ' || :queue::text)
+-- then somebody must be after the commit. A task that is alone is named, so that a resting worker need not look for it.
+SELECT pg_catalog.pg_notify(holdfast.channel(), concat_ws(' ', 'queue', :queue::text, :id::text))
 WHERE EXISTS (
     SELECT FROM holdfast.worker w
     WHERE w.idle AND w.stopped_at IS NULL AND w.seen_at > holdfast.now() - interval '5 minutes' AND :queue::text = ANY (w.queues))

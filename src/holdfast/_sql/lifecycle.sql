@@ -18,7 +18,7 @@ UPDATE holdfast.task t
 SET state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 2147483646) + 1,
     claimed_at = holdfast.now(), lease_expires_at = (SELECT holdfast.now() + :lease::interval),
     max_crashes = coalesce(:crash_limit::smallint, (:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes)
-WHERE t.queue = :queue::text AND t.id = ANY ((/*suspects*/ARRAY(
+WHERE t.queue = :queue::text AND t.id = ANY (/*which*/(/*suspects*/ARRAY(
     SELECT c.id FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes > 0 AND c.run_at <= holdfast.now()
       AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
@@ -30,7 +30,7 @@ WHERE t.queue = :queue::text AND t.id = ANY ((/*suspects*/ARRAY(
     FOR UPDATE SKIP LOCKED
 ) || /*suspects*/ARRAY(
     SELECT due.id
-    FROM generate_series(9, 0, -1) AS p(priority)
+    FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS p(priority)
     CROSS JOIN LATERAL (
         SELECT c.id FROM holdfast.task c
         WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes <= 0 AND c.priority = p.priority
@@ -45,10 +45,22 @@ WHERE t.queue = :queue::text AND t.id = ANY ((/*suspects*/ARRAY(
         LIMIT :limit::integer
         FOR UPDATE SKIP LOCKED
     ) AS due
-    LIMIT :limit::integer))[1 : :limit::integer])
+    LIMIT :limit::integer))[1 : :limit::integer]/*which*/)
 RETURNING uuid_send(t.id), t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes, t.priority,
           date_part('epoch', t.run_at), (SELECT date_part('epoch', holdfast.now())),
           t.key, t.headers, t.deadline
+
+-- one --
+-- A part of claim, in place of all that it looks for: the task that a resting worker was told of, if it may be claimed like any other.
+ARRAY(
+    SELECT c.id FROM holdfast.task c
+    WHERE c.queue = :queue::text AND c.id = :id::uuid AND c.state = 'ready' AND c.crashes <= 0 AND c.run_at <= holdfast.now()
+      AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
+      AND c.kind || '.' || c.step = ANY (:known::text[])
+      AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+      AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
+    FOR UPDATE SKIP LOCKED
+)
 
 -- next_due --
 -- How long until the nearest task that is not due yet; due ones are left out, or unclaimable ones would spin. And whether

@@ -40,6 +40,7 @@ _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _IDS = re.compile(r"/\*ids\*/(\$\d+)::uuid\[\]")
 _CHILDREN = re.compile(r"/\*children of (\w+)\*/")
 _SUSPECTS = re.compile(r"/\*suspects\*/.*?/\*suspects\*/", re.DOTALL)
+_WHICH = re.compile(r"/\*which\*/.*/\*which\*/", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,14 @@ def statements(schema: str) -> Mapping[str, Statement]:
         if twice := bodies.keys() & found.keys():
             raise ValueError(f"there twice: {', '.join(sorted(twice))}")
         bodies |= found
-    children = bodies.pop("children")
+    children, one = bodies.pop("children"), bodies.pop("one")
     for name, body in list(bodies.items()):
         if place := _CHILDREN.search(body):
             part = children.replace("written", place[1])
             bodies[f"{name}_with_children"] = body.replace(place[0], part)
         if _SUSPECTS.search(body):
             bodies[f"{name}_without_suspects"] = _SUSPECTS.sub("", body)
+            bodies[f"{name}_one"] = _WHICH.sub(_COMMENT.sub("", one).strip(), body)
     return {name: statement(name, body, schema) for name, body in bodies.items()}
 
 

@@ -118,8 +118,8 @@ class EnqueueQueries(Base):
     def notify_if_idle(self, queue: str) -> Query[None]:
         return self._query("notify_if_idle", nothing, queue=queue)
 
-    def notify_along(self, queue: str) -> Query[bool]:
-        return self._query("notify_along", some, queue=queue)
+    def notify_along(self, queue: str, id: UUID | None = None) -> Query[bool]:
+        return self._query("notify_along", some, queue=queue, id=id)
 
     def say(self, said: Sequence[str]) -> Query[None]:
         return self._query("say", nothing, said=list(said))

@@ -31,10 +31,11 @@ class LifecycleQueries(Base):
         marks: Sequence[datetime] | None = None,
         mark_ids: Sequence[UUID] | None = None,
         suspects: int = 1,
+        id: UUID | None = None,
     ) -> Query[list[Claimed]]:
         one_limit = crash_limits.isdecimal()
         return self._query(
-            "claim" if suspects else "claim_without_suspects",
+            "claim_one" if id is not None else "claim" if suspects else "claim_without_suspects",
             rows_of(Claimed),
             queue=queue,
             worker=worker,
@@ -46,6 +47,7 @@ class LifecycleQueries(Base):
             marks=None if marks is None else times(tuple(marks)),
             mark_ids=None if mark_ids is None else array(mark_ids),
             suspects=suspects,
+            id=id,
         )
 
     def next_due(self, queues: Sequence[str]) -> Query[tuple[float | None, bool]]:
