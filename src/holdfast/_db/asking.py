@@ -52,19 +52,22 @@ class Asking:
             self._pgconn.send_query_prepared(name, values, formats, 1)
         return await self._answer()
 
-    async def sender(self, query: Query[Any], hole: str | None = None) -> Callable[[str], None]:
+    async def sender(self, query: Query[Any], hole: str | None = None) -> Callable[[bytes], None]:
         """What sends a query, with nothing else left to do: `answer` is to follow.
 
-        It is given the value of the parameter that is the `hole`, if there is one.
+        It is given the value of the parameter that is the `hole`, if there is one, in its binary form.
         """
         statement = query.statement.text
         name = self._prepared.get(statement) or await self._prepare(statement)
         values, formats = sent(query.parameters, self._encoding)
-        place = None if hole is None else query.statement.parameters.index(hole)
+        if hole is None:
+            return lambda _: self._pgconn.send_query_prepared(name, values, formats, 1)
+        place = query.statement.parameters.index(hole)
+        formats = formats or [0] * len(values)
+        formats[place] = 1
 
-        def send(value: str) -> None:
-            if place is not None:
-                values[place] = value.encode(self._encoding)
+        def send(value: bytes) -> None:
+            values[place] = value
             self._pgconn.send_query_prepared(name, values, formats, 1)
 
         return send

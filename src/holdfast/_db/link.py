@@ -91,11 +91,11 @@ class Link:
                 await self._after(error)
                 raise
 
-    async def sender(self, query: Query[Any], hole: str | None = None) -> Callable[[str], None] | None:
+    async def sender(self, query: Query[Any], hole: str | None = None) -> Callable[[bytes], None] | None:
         """What sends a query at once, from wherever it is called; `answer` must follow. None if that cannot be done.
 
         For a link with one user, who does not use it in between. It is given the value of the parameter that is the
-        `hole`, if there is one.
+        `hole`, if there is one, in its binary form.
         """
         async with self._lock:
             if self._connection is None or self._wrap:
@@ -108,7 +108,7 @@ class Link:
                 await self._after(error)
                 raise
 
-        def send_once(value: str = "") -> None:
+        def send_once(value: bytes = b"") -> None:
             if os.getpid() == self._pid:
                 with suppress(psycopg.Error):  # whoever waits for the answer is told
                     send(value)
