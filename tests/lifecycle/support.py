@@ -116,6 +116,7 @@ class Db:
         marks: list[datetime] | None = None,
         mark_ids: Sequence[UUID] | None = None,
         suspects: int = 1,
+        id: UUID | None = None,
         via: Connection[Any] | None = None,
     ) -> list[Claimed]:
         query = self.queries.claim(
@@ -128,6 +129,7 @@ class Db:
             marks=marks,
             mark_ids=mark_ids,
             suspects=suspects,
+            id=id,
         )
         return self.run(query, via)
 

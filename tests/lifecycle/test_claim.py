@@ -3,6 +3,7 @@
 import itertools
 import random
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -243,3 +244,45 @@ def test_due_asks_for_a_task_that_this_worker_could_claim(db: Db, worker: UUID) 
     assert ask()
     db.claim(worker)
     assert not ask()
+
+
+def test_W3_one_task_is_claimed_by_its_id_and_no_other(db: Db, worker: UUID) -> None:
+    _, wanted, _ = db.enqueue(priority=9), db.enqueue(), db.enqueue()
+    [row] = db.claim(worker, id=wanted)
+    assert (row.id, row.attempt) == (wanted, 1)
+    task = db.task(wanted)
+    assert (task["state"], task["worker_id"], task["lease_expires_at"]) == ("running", worker, NOW + LEASE)
+    assert db.claim(worker, id=wanted) == db.claim(worker, id=uuid7()) == []
+    assert len(db.claim(worker, 10)) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "hindrance"),
+    [
+        ({"delay": timedelta(hours=1)}, ""),
+        ({"step": "greeter.Old"}, ""),
+        ({"queue": "other"}, ""),
+        ({}, "UPDATE holdfast.task SET crashes = 1"),
+        ({}, "UPDATE holdfast.task SET deadline = holdfast.now() - interval '1s'"),
+        ({}, "UPDATE holdfast.task SET state = 'parked', error = '{}'"),
+        ({}, "SELECT holdfast.pause('default')"),
+        ({}, "INSERT INTO holdfast.kind (name, queue, priority, graph, paused_at) SELECT 'greeter', 'a', 0, '{}', now()"),
+    ],
+)  # fmt: skip
+def test_W3_one_that_a_claim_would_not_find_is_not_claimed_by_its_id_either(
+    db: Db, worker: UUID, fields: dict[str, Any], hindrance: str
+) -> None:
+    id = db.enqueue(**fields)
+    if hindrance:
+        db.sql(hindrance)
+    assert db.claim(worker, 10, suspects=0) == db.claim(worker, id=id) == []
+
+
+def test_W3_who_claims_by_id_waits_for_nobody(db: Db, worker: UUID, other_worker: UUID) -> None:
+    id = db.enqueue()
+    other = db.connect()
+    other.execute(b"BEGIN")
+    assert len(db.claim(other_worker, via=other)) == 1
+    assert db.claim(worker, id=id) == []
+    other.execute(b"ROLLBACK")
+    assert len(db.claim(worker, id=id)) == 1

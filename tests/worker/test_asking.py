@@ -112,7 +112,9 @@ async def test_M20_who_is_cancelled_has_the_server_give_up_the_statement(holdfas
     async with link_to(holdfast.url) as link:
         await link.run(asking("SELECT 1"))
         sleeping = asyncio.create_task(link.run(asking("SELECT pg_sleep(600)")))
-        active = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%sleep(600)%'"
+        active = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%sleep(600)%'"
+        )
         active += " AND state = 'active' AND pid <> pg_backend_pid()"
         await until(lambda: sql(holdfast.url, active) == [(1,)], "for the statement")
         sleeping.cancel()
@@ -144,29 +146,61 @@ async def test_what_a_worker_asks_is_planned_once_for_all_values(holdfast: Harne
 async def test_what_is_sent_ahead_is_answered_for_later(holdfast: Harness) -> None:
     async with link_to(holdfast.url) as link:
         query = asking("SELECT :n::integer", n=7)
-        assert await link.sender(query) is None  # there is no connection yet
+        assert await link.sender(query, _nothing) is None  # there is no connection yet
         await link.run(asking("SELECT 1"))
         for _ in range(2):
-            send = await link.sender(query)
+            send = await link.sender(query, _nothing)
             assert send is not None
-            send()
+            send(b"")
             assert await link.answer(query) == [(7,)]
         assert await link.run(query) == [(7,)]
+
+
+@pytest.mark.direct("nothing is sent ahead through a pooler")
+async def test_who_sends_ahead_is_told_when_the_answer_is_there(holdfast: Harness) -> None:
+    async with link_to(holdfast.url) as link:
+        query = asking("SELECT :id::uuid, :n::integer", id=UUID(int=0), n=7)
+        told: list[Any] = []
+        await link.run(asking("SELECT 1"))
+        send = await link.sender(query, lambda: told.append(link.answer_now(query)), "id")
+        assert send is not None
+        for id in (UUID(int=1), UUID(int=2)):
+            send(id.bytes)
+            await until(lambda: bool(told), "for the answer")
+            assert told.pop() == [(id, 7)]
+        refused = asking("SELECT 1 / :n::integer", n=0)
+        send = await link.sender(refused, lambda: told.append("told"))
+        assert send is not None
+        send(b"")
+        await until(lambda: bool(told), "for the answer")
+        for _ in range(2):
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                link.answer_now(refused)
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await link.answer(refused)
+        assert await link.run(asking("SELECT 1")) == [(1,)]
+
+
+def _nothing() -> None: ...
 
 
 async def test_what_could_not_be_sent_ahead_is_an_error_of_its_answer(holdfast: Harness) -> None:
     async with link_to(holdfast.url) as link:
         query = asking("SELECT :n::integer", n=7)
         await link.run(query)
-        send = await link.sender(query)
+        told: list[str] = []
+        send = await link.sender(query, lambda: told.append("arrived"))
         assert send is not None
         sql(
             holdfast.url,
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1",
             NAME,
         )
-        send()
-        send()  # by now the connection is known to be broken
+        send(b"")
+        send(b"")  # by now the connection is known to be broken
+        assert told == ["arrived"], "nobody must wait for it in vain"
+        with pytest.raises(psycopg.OperationalError):
+            link.answer_now(query)
         with pytest.raises(psycopg.OperationalError):
             await link.answer(query)
         assert await link.run(query) == [(7,)]
@@ -176,10 +210,10 @@ async def test_M19_a_forked_child_sends_nothing_on_its_parents_connection(holdfa
     async with link_to(holdfast.url) as link:
         query = asking("SELECT :n::integer", n=7)
         await link.run(query)
-        send, connection = await link.sender(query), link._connection
+        send, connection = await link.sender(query, _nothing), link._connection
         assert send is not None and connection is not None
         link._pid = -1  # as if this were another process
-        send()
+        send(b"")
         assert connection.pgconn.transaction_status == TransactionStatus.IDLE
         with pytest.raises(HoldfastError, match="parent process"):
             await link.answer(query)

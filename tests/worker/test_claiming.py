@@ -196,9 +196,15 @@ async def test_W3_a_step_begins_before_its_worker_asks_for_anything_else(
 
         return telling
 
+    answer_now = Link.answer_now
+
+    def telling_now(link: Link, query: Any) -> Any:
+        said.append(f"{query.statement.name} {len(order)}")
+        return answer_now(link, query)
+
     worker = holdfast.worker(poll=60)
     monkeypatch.setattr(Link, "run", told(Link.run))
-    monkeypatch.setattr(Link, "answer", told(Link.answer))
+    monkeypatch.setattr(Link, "answer_now", telling_now)
     async with running(worker):
         await until(lambda: worker.claimer.empty, "for the worker to be idle")
         said.clear()
@@ -214,8 +220,9 @@ async def test_M15_a_claim_sent_ahead_leaves_suspects_to_the_next_one(holdfast: 
     worker = holdfast.worker(poll=60)
     async with running(worker):
         await until(lambda: worker.claimer._next is not None, "for the worker to rest")
-        ahead = worker.claimer._next
-        assert ahead is not None and ahead.query.statement.name == "claim_without_suspects"
+        assert worker.claimer._next is not None
+        ahead, _ = worker.claimer._next
+        assert ahead.query.statement.name == "claim_without_suspects"
         sql(
             holdfast.url,
             "INSERT INTO holdfast.task (id, kind, step, args, crashes)"
@@ -227,7 +234,7 @@ async def test_M15_a_claim_sent_ahead_leaves_suspects_to_the_next_one(holdfast: 
 
 
 @pytest.mark.direct("it prepares nothing behind a pooler")
-@pytest.mark.parametrize("name", ["claim", "claim_without_suspects", "finish", "advance", "stay", "beat"])
+@pytest.mark.parametrize("name", ["claim", "claim_without_suspects", "claim_one", "finish", "advance", "stay", "beat"])
 async def test_M10_what_is_prepared_while_there_are_few_tasks_finds_many_by_an_index(
     holdfast: Harness, name: str
 ) -> None:

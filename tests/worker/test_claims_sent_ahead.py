@@ -35,13 +35,19 @@ async def note(n: int) -> None:
 def before_answers(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Link], Awaitable[None]]]:
     """What is done, once each, after a claim was sent ahead and before its answer is read."""
     first: list[Callable[[Link], Awaitable[None]]] = []
-    answer = Link.answer
+    answer, answer_now = Link.answer, Link.answer_now
+
+    def not_now(link: Link, query: Any) -> Any:
+        if first:
+            raise LookupError
+        return answer_now(link, query)
 
     async def late(link: Link, query: Any) -> Any:
         if first:
             await first.pop()(link)
         return await answer(link, query)
 
+    monkeypatch.setattr(Link, "answer_now", not_now)
     monkeypatch.setattr(Link, "answer", late)
     return first
 
@@ -76,7 +82,7 @@ async def test_W3_what_comes_after_the_claim_was_sent_wakes_again(
     async def enqueue_another(_: Link) -> None:
         await until_claimed(holdfast)
         await holdfast.app.enqueue(note.bind(2))
-        await until(worker.claimer._wake.is_set, "for the notification")
+        await until(lambda: worker.claimer._told, "for the notification")
 
     async with running(worker):
         await at_rest(worker)
@@ -109,7 +115,8 @@ async def test_M2_a_claim_whose_answer_is_lost_is_given_back(
 
     async def lose(link: Link) -> None:
         await until_claimed(holdfast)
-        assert link._connection is not None
+        assert link._connection is not None and link._asking._ahead is not None
+        link._asking._ahead.results.clear()
         link._connection.pgconn.finish()
 
     async with running(worker):
@@ -171,7 +178,71 @@ async def test_W1_a_claim_sent_ahead_is_no_larger_than_others(holdfast: Harness)
     async with running(worker):
         await at_rest(worker)
         assert worker.claimer._next is not None
-        assert worker.claimer._next.limit == LARGEST_CLAIM
+        assert worker.claimer._next[0].limit == LARGEST_CLAIM
+
+
+async def test_W3_a_worker_that_is_told_of_a_task_claims_that_one(holdfast: Harness) -> None:
+    worker = holdfast.worker(poll=600, concurrency=1)
+    async with running(worker):
+        await at_rest(worker)
+        first, second = (
+            sql(
+                holdfast.url,
+                "INSERT INTO holdfast.task (id, kind, step, args) VALUES (gen_random_uuid(), 'note', 'main', $1)"
+                " RETURNING id",
+                f'{{"n": {n}}}',
+            )[0][0]
+            for n in (1, 2)
+        )
+        worker.claimer.wake(str(second))
+        await until(lambda: order == [2], "for the second")
+        assert not worker.claimer._marks["default"].set, "that it was there tells nothing of what lies before it"
+        await until(lambda: worker.claimer._next is not None, "for the worker to rest again")
+        assert order == [2]
+        worker.claimer.wake(str(first))
+        await until(lambda: order == [2, 1], "for the first")
+
+
+@pytest.mark.parametrize("told", ["nonsense", "00", "0" * 31, "0" * 33, "zz" * 16, "é" * 16, " "])
+async def test_W3_what_is_no_id_is_any_task(holdfast: Harness, told: str) -> None:
+    """Anybody may notify anything."""
+    worker = holdfast.worker(poll=600)
+    async with running(worker):
+        await at_rest(worker)
+        insert = (
+            "INSERT INTO holdfast.task (id, kind, step, args) VALUES (gen_random_uuid(), 'note', 'main', '{\"n\": 1}')"
+        )
+        sql(holdfast.url, insert)
+        sql(holdfast.url, "SELECT pg_notify('holdfast', $1)", f"queue default {told}")
+        await until(lambda: order == [1], "for the task")
+
+
+async def test_W3_a_task_that_is_gone_is_none(holdfast: Harness) -> None:
+    worker = holdfast.worker(poll=600)
+    async with running(worker):
+        await at_rest(worker)
+        worker.claimer.wake("00000000-0000-0000-0000-000000000001")
+        assert worker.claimer._sent is not None
+        await until(lambda: worker.claimer._next is not None, "for the worker to rest again")
+        await holdfast.app.enqueue(note.bind(1))
+        await until(lambda: order == [1], "for another")
+
+
+async def test_a_fault_of_ours_in_taking_in_a_claim_is_not_passed_over(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = holdfast.worker(poll=600)
+
+    def broken(*_: Any) -> None:
+        raise LookupError("a fault of ours")
+
+    with pytest.raises(LookupError, match="a fault of ours"):
+        async with running(worker):
+            await at_rest(worker)
+            monkeypatch.setattr(worker.claimer, "_hand_over", broken)
+            await holdfast.app.enqueue(note.bind(1))
+            await until(lambda: worker.claimer._fault is not None, "for the fault")
+            await asyncio.sleep(0.1)
 
 
 async def test_W4_a_worker_that_drains_does_not_end_while_a_claim_is_on_its_way(

@@ -100,16 +100,16 @@ async def test_M14_one_of_few_is_told_of_by_its_own_transaction(
     with listening_for(holdfast, idle=True) as heard:
         for n in range(3):
             await asyncio.sleep(coalesce.QUIET * 2)
-            await store.enqueue(value=n)
-            assert heard() == ["queue default"]
+            ref = await store.enqueue(value=n)
+            assert heard() == [f"queue default {ref.id}"], "a worker at rest need not look for it"
 
 
 @pytest.mark.direct("it needs notifications")
 async def test_M14_nobody_is_told_twice(holdfast: Harness) -> None:
     with listening_for(holdfast, idle=True) as heard:
-        await store.enqueue(value=1)
+        ref = await store.enqueue(value=1)
         await holdfast.app.close()
-        assert heard() == ["queue default"]
+        assert heard() == [f"queue default {ref.id}"]
 
 
 @pytest.mark.direct("it needs notifications")

@@ -15,7 +15,7 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
 from psycopg.pq import ExecStatus
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 
 from holdfast._db.sending import sent
 from holdfast._model.collecting import no_collecting
@@ -36,6 +36,7 @@ class Asking:
         self._rows = Transformer(connection)
         self._asked: set[str] = set()
         self._prepared: dict[str, bytes] = {}
+        self._ahead: _Arrival | None = None
 
     async def run(self, query: Query[T]) -> T:
         """Asks one query by itself."""
@@ -52,29 +53,38 @@ class Asking:
             self._pgconn.send_query_prepared(name, values, formats, 1)
         return await self._answer()
 
-    async def sender(self, query: Query[Any], hole: str | None = None) -> Callable[[bytes], None]:
-        """What sends a query, with nothing else left to do: `answer` is to follow.
+    async def sender(
+        self, query: Query[Any], arrived: Callable[[], None], hole: str | None = None
+    ) -> Callable[[bytes], None]:
+        """What sends a query, with nothing else left to do: `answer` is to follow, at the latest when it has `arrived`.
 
         It is given the value of the parameter that is the `hole`, if there is one, in its binary form.
         """
         statement = query.statement.text
         name = self._prepared.get(statement) or await self._prepare(statement)
         values, formats = sent(query.parameters, self._encoding)
-        if hole is None:
-            return lambda _: self._pgconn.send_query_prepared(name, values, formats, 1)
-        place = query.statement.parameters.index(hole)
-        formats = formats or [0] * len(values)
-        formats[place] = 1
+        place = None if hole is None else query.statement.parameters.index(hole)
+        if place is not None:
+            formats = formats or [0] * len(values)
+            formats[place] = 1
 
         def send(value: bytes) -> None:
-            values[place] = value
+            if place is not None:
+                values[place] = value
+            self._ahead = None
             self._pgconn.send_query_prepared(name, values, formats, 1)
+            self._ahead = _Arrival(self._pgconn, arrived)  # after it: the server is at work meanwhile
 
         return send
 
     async def answer(self, query: Query[T]) -> T:
         """What comes of a query that was sent."""
-        return self.read(query, await self._answer())
+        ahead, self._ahead = self._ahead, None
+        return self.read(query, await self._answer(ahead))
+
+    def answer_now(self, query: Query[T]) -> T:
+        """The same when it has arrived."""
+        return self.read(query, self._checked([] if self._ahead is None else self._ahead.results))
 
     def read(self, query: Query[T], result: PGresult) -> T:
         """What the rows of a result say."""
@@ -97,11 +107,21 @@ class Asking:
         self._prepared[statement] = name
         return name
 
-    async def _answer(self) -> PGresult:
-        if self._pgconn.flush():  # not all is sent yet: the driver sees to both
-            results: list[PGresult] = await self._connection.wait(execute(self._pgconn))
-        else:
-            results = await self._results()
+    async def _answer(self, arrival: "_Arrival | None" = None) -> PGresult:
+        """What arrives; an `arrival` is one that takes it in already."""
+        if arrival is None:
+            if self._pgconn.flush():  # not all is sent yet: the driver sees to both
+                return self._checked(await self._connection.wait(execute(self._pgconn)))
+            arrival = _Arrival(self._pgconn)
+        try:
+            return self._checked(await arrival.wait())
+        except asyncio.CancelledError:
+            await self._give_up()
+            raise
+        finally:
+            arrival.end()
+
+    def _checked(self, results: list[PGresult]) -> PGresult:
         if not results:
             raise OperationalError("no answer")
         for result in results:  # rows are followed by an error if they could not be committed
@@ -109,40 +129,49 @@ class Asking:
                 raise error_from_result(result, self._encoding)
         return results[0]
 
-    async def _results(self) -> list[PGresult]:
-        """Takes in what arrives, until there is no more of it.
-
-        The driver waits for each piece of an answer anew, with a future, a timer and two system calls. A claim of a
-        thousand tasks comes in twenty pieces.
-        """
-        pgconn, loop, socket = self._pgconn, asyncio.get_running_loop(), self._pgconn.socket
-        answered: asyncio.Future[list[PGresult]] = loop.create_future()
-        results: list[PGresult] = []
-
-        def take_in() -> None:
-            if answered.done():
-                return
-            try:
-                pgconn.consume_input()
-                while not pgconn.is_busy():
-                    if (result := pgconn.get_result()) is None:
-                        answered.set_result(results)
-                        return
-                    results.append(result)
-            except Error as error:
-                answered.set_exception(error)
-
-        loop.add_reader(socket, take_in)
-        try:
-            return await answered
-        except asyncio.CancelledError:
-            await self._give_up()
-            raise
-        finally:
-            loop.remove_reader(socket)
-
     async def _give_up(self) -> None:
         """As the driver does it: the server is asked to give up the statement, and waited for."""
         with suppress(Error):
             await self._connection.cancel_safe(timeout=5.0)
             await self._connection.wait(execute(self._pgconn))
+
+
+class _Arrival:
+    """Takes in an answer as it arrives.
+
+    The driver waits for each piece of it anew, with a future, a timer and two system calls. A claim of a thousand tasks
+    comes in twenty pieces.
+    """
+
+    def __init__(self, pgconn: PGconn, arrived: Callable[[], None] | None = None) -> None:
+        self.results: list[PGresult] = []
+        self._pgconn = pgconn
+        self._socket = pgconn.socket  # libpq forgets it when the connection breaks
+        self._arrived = arrived
+        self._loop = asyncio.get_running_loop()
+        self._complete: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(self._socket, self._take_in)
+
+    async def wait(self) -> list[PGresult]:
+        await self._complete
+        return self.results
+
+    def end(self) -> None:
+        self._loop.remove_reader(self._socket)
+
+    def _take_in(self) -> None:
+        if self._complete.done():
+            return
+        try:
+            self._pgconn.consume_input()
+            while not self._pgconn.is_busy():
+                if (result := self._pgconn.get_result()) is None:
+                    self._complete.set_result(None)
+                    break
+                self.results.append(result)
+        except Error as error:
+            self._complete.set_exception(error)
+            self.results.clear()
+        if self._arrived is not None and self._complete.done():
+            self.end()
+            self._arrived()

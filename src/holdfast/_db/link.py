@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -91,8 +90,11 @@ class Link:
                 await self._after(error)
                 raise
 
-    async def sender(self, query: Query[Any], hole: str | None = None) -> Callable[[bytes], None] | None:
-        """What sends a query at once, from wherever it is called; `answer` must follow. None if that cannot be done.
+    async def sender(
+        self, query: Query[Any], arrived: Callable[[], None], hole: str | None = None
+    ) -> Callable[[bytes], None] | None:
+        """What sends a query at once, from wherever it is called; `answer` must follow, at the latest when it has
+        `arrived`. None if that cannot be done.
 
         For a link with one user, who does not use it in between. It is given the value of the parameter that is the
         `hole`, if there is one, in its binary form.
@@ -103,15 +105,17 @@ class Link:
             try:
                 self._refuse_children()
                 async with asyncio.timeout(self._timeout):
-                    send = await self._asking.sender(query, hole)
+                    send = await self._asking.sender(query, arrived, hole)
             except BaseException as error:
                 await self._after(error)
                 raise
 
         def send_once(value: bytes = b"") -> None:
             if os.getpid() == self._pid:
-                with suppress(psycopg.Error):  # whoever waits for the answer is told
+                try:
                     send(value)
+                except psycopg.Error:
+                    arrived()  # whoever asks for the answer is told
 
         return send_once
 
@@ -125,6 +129,11 @@ class Link:
             except BaseException as error:
                 await self._after(error)
                 raise
+
+    def answer_now(self, query: Query[T]) -> T:
+        """The same when it has arrived. After an error `answer` is to follow, and meets it again."""
+        self._refuse_children()
+        return self._asking.answer_now(query)
 
     async def transact(self, queries: Sequence[Query[T]], *, lock_timeout: str | None = None) -> list[Answer[T]]:
         """Runs queries in one transaction and one round trip."""

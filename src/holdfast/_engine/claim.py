@@ -86,10 +86,15 @@ class Claimer:
         self._known = known
         self._marks = {queue: Marks() for queue in queues}
         self._shares = Shares(roster, queues)
+        self._told = False
+        """There may be something to claim."""
         self._wake = asyncio.Event()
+        """A rest is over: for that, or because an answer has arrived."""
         self._server: str | None = None
         self._next: tuple[_Next, _Next] | None = None
         self._sent: tuple[_Next, float] | None = None
+        self._came: tuple[_Next, list[Claimed]] | None = None
+        self._fault: Exception | None = None
         self._answer_lost = False
         self._resume_at = 0
         self._idle = False
@@ -111,28 +116,31 @@ class Claimer:
 
     def wake(self, id: str = "") -> None:
         """Something may have become due: a certain task, or anything."""
-        self._wake.set()
-        if self._next is not None:
-            self._send_ahead(*self._next, id)
+        if self._next is None or not self._send_ahead(*self._next, id):
+            self._tell()
 
     def look_anew(self) -> None:
         """Something was paused or resumed: what was passed over may be claimable now."""
         for queue, marks in self._marks.items():
             marks.drop()
             self._probed[queue] = 0.0
-        self._wake.set()
+        self._tell()
 
     def freed(self, queue: str) -> None:
         """A slot is free: a reason to look again only if the want of slots was why we rest."""
         roster = self._roster
         wanted = self.full and (roster.taken <= self._resume_at or roster.taken < roster.slots)
         if wanted or (queue in self.held_back and not self._shares.is_full(queue)):
-            self._wake.set()
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told = True
+        self._wake.set()
 
     async def run(self) -> None:
         """Claims until told to stop; survives every passing error."""
         failures = 0
-        while not self.stopping or self._sent is not None:
+        while not self.stopping or self._sent is not None or self._came is not None:
             try:
                 await self._round()
                 self.well()
@@ -149,13 +157,13 @@ class Claimer:
                 await self._sleep(pause_after(failures, longest=5.0))
 
     async def _round(self) -> None:
-        if (ahead := self._sent) is not None:
-            self._sent = None
-            await self._rest_unless(await self._receive(*ahead))
-            return
-        if self._wake.is_set():
-            self._ask_due_at = 0.0
         self._wake.clear()
+        if self._sent is not None or self._came is not None:
+            await self._rest_unless(await self._receive())
+            return
+        if self._told:
+            self._ask_due_at = 0.0
+        self._told = False
         if not self.healthy or self._shares.room() <= 0:
             self.full, self._resume_at = True, self._shares.enough()
             await self._sleep(self._poll)
@@ -171,7 +179,7 @@ class Claimer:
     async def _rest_unless(self, more: bool) -> None:
         if more:
             await self._show_idle(False)
-        elif not self._wake.is_set():
+        elif not self._told:
             await self._rest()
 
     async def _introduce(self) -> None:
@@ -233,12 +241,11 @@ class Claimer:
     async def _take_in(self, queue: str, rows: list[Claimed], limit: int, sent: float) -> bool:
         """What came of a claim; tells whether there may be more."""
         if rows:
-            # RETURNING comes in the order of the heap. Two sorts that Python does by itself: the second keeps the
-            # order of the first among equals.
-            if len(rows) > 1:
-                rows.sort(key=_BY_TIME)
-                rows.sort(key=_BY_PRIORITY, reverse=True)
             self._hand_over(queue, rows, sent)
+        return await self._learn(queue, rows, limit)
+
+    async def _learn(self, queue: str, rows: list[Claimed], limit: int) -> bool:
+        """What a claim tells of the queue, after its tasks were handed over."""
         full = len(rows) >= limit
         self._shares.learn(queue, served=bool(rows), more=full)
         if full:
@@ -263,18 +270,18 @@ class Claimer:
         if self._shares.share(queue) > limit + MANY_AHEAD:
             return None  # by its pace it takes more at once, and how many is not known before
         query = self._query(queue, limit, suspects=0)  # they can wait, and to look for them takes a fifth of a claim
-        send = await self._link.sender(query)
-        send_one = await self._link.sender(self._query(queue, 1, suspects=0, id=NO_ID), "id")
+        send = await self._link.sender(query, self._arrived)
+        send_one = await self._link.sender(self._query(queue, 1, suspects=0, id=NO_ID), self._arrived, "id")
         if send is None or send_one is None:
             return None
         # However few slots are free: that one task was there tells nothing of others.
         return _Next(queue, query, limit, send), _Next(queue, query, limit + 1, send_one)
 
-    def _send_ahead(self, any: _Next, one: _Next, id: str) -> None:
-        """Sends the claim before the claimer is awake: what is done to wake it takes as long as a part of the claim."""
+    def _send_ahead(self, any: _Next, one: _Next, id: str) -> bool:
+        """Sends the claim, and lets the claimer sleep on: what it would do now takes time from the server."""
         self._next = None
         if self.stopping or not self.healthy or self._roster.slots - self._roster.taken < any.limit:
-            return
+            return False
         raw_id = _raw(id)
         next = one if raw_id else any
         self._sent = next, now()
@@ -282,11 +289,36 @@ class Claimer:
         self._left_suspects = True
         self.empty = False
         self._ask_due_at = 0.0
-        self._wake.clear()  # this claim finds what there is; whoever comes after it sets it again
+        return True
 
-    async def _receive(self, next: _Next, sent: float) -> bool:
+    def _arrived(self) -> None:
+        """The answer to the claim that was sent ahead: its steps begin before the claimer, or anybody else, goes on."""
+        if self._sent is not None:  # else the claimer waits for it already
+            self._take_in_now(*self._sent)
+        self._wake.set()
+
+    def _take_in_now(self, next: _Next, sent: float) -> None:
+        try:
+            rows = self._link.answer_now(next.query)
+        except Exception:
+            return  # the claimer meets it again
+        self._sent, self._came = None, (next, rows)
+        if rows:
+            try:
+                self._hand_over(next.queue, rows, sent)
+            except Exception as error:
+                self._fault = error
+
+    async def _receive(self) -> bool:
         """The answer to the claim that was sent ahead; tells whether there may be more."""
         self._shares.measure()
+        if self._came is not None:
+            (next, rows), self._came = self._came, None
+            if self._fault is not None:
+                raise self._fault
+            return await self._learn(next.queue, rows, next.limit)
+        assert self._sent is not None  # noqa: S101 - else there is nothing to wait for
+        (next, sent), self._sent = self._sent, None
         return await self._take_in(next.queue, await self._link.answer(next.query), next.limit, sent)
 
     def _hold_back(self, queue: str) -> bool:
@@ -296,6 +328,11 @@ class Claimer:
         return False
 
     def _hand_over(self, queue: str, rows: list[Claimed], sent: float) -> None:
+        if len(rows) > 1:
+            # RETURNING comes in the order of the heap. Two sorts that Python does by itself: the second keeps the
+            # order of the first among equals.
+            rows.sort(key=_BY_TIME)
+            rows.sort(key=_BY_PRIORITY, reverse=True)
         steps, worker_id = self._tasks._steps, self.worker_id
         with no_collecting(len(rows)):
             attempts = [Attempt(*row, queue, worker_id, steps[row.kind, row.step], sent) for row in rows]
