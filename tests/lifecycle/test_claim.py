@@ -256,6 +256,11 @@ def test_W3_one_task_is_claimed_by_its_id_and_no_other(db: Db, worker: UUID) -> 
     assert len(db.claim(worker, 10)) == 2
 
 
+PAUSED_KIND = """
+INSERT INTO holdfast.kind (name, queue, priority, graph, paused_at) VALUES ('greeter', 'default', 0, '{}', now())
+"""
+
+
 @pytest.mark.parametrize(
     ("fields", "hindrance"),
     [
@@ -266,7 +271,7 @@ def test_W3_one_task_is_claimed_by_its_id_and_no_other(db: Db, worker: UUID) -> 
         ({}, "UPDATE holdfast.task SET deadline = holdfast.now() - interval '1s'"),
         ({}, "UPDATE holdfast.task SET state = 'parked', error = '{}'"),
         ({}, "SELECT holdfast.pause('default')"),
-        ({}, "INSERT INTO holdfast.kind (name, queue, priority, graph, paused_at) SELECT 'greeter', 'a', 0, '{}', now()"),
+        ({}, PAUSED_KIND),
     ],
 )  # fmt: skip
 def test_W3_one_that_a_claim_would_not_find_is_not_claimed_by_its_id_either(

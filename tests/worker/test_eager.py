@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import time
-import types
 import weakref
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
@@ -164,10 +163,9 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
     async def raises() -> None:
         raise LookupError("at once")
 
-    @types.coroutine
     def each() -> Generator[Any, Any, None]:
         while True:
-            yield from (yield eager.ENDED)()
+            yield from (yield eager.ENDED)().__await__()
 
     runner = eager.Runner[Callable[[], Awaitable[None]]](each())
     assert runner.begin(ends) is None
@@ -194,12 +192,11 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
 async def test_one_that_is_given_up_with_its_task_takes_it_for_its_end() -> None:
     said: list[object] = []
 
-    @types.coroutine
     def each() -> Generator[Any, Any, None]:
         while True:
             one = yield eager.ENDED
             try:
-                yield from asyncio.sleep(60)
+                yield from asyncio.sleep(60).__await__()
             except BaseException as error:
                 said.append((one, type(error)))
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from contextvars import copy_context
-from types import coroutine
 from typing import Any, NoReturn
 
 from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
@@ -198,7 +197,6 @@ class Dispatch:
             self._runner = runner
         return rest
 
-    @coroutine
     def _attend(self) -> Generator[Any, Any, None]:
         """Attends to attempts one after another, each from its start to the settler."""
         while True:
@@ -208,10 +206,10 @@ class Dispatch:
             tell: Callable[[Outcome | Recorded | Unsure | None], None] | None = None
             try:
                 if self.tracing is None:
-                    outcome = yield from steps.execute(attempt)
+                    outcome = yield from steps.execute(attempt).__await__()
                 else:
                     with self.tracing.attempting(attempt) as tell:
-                        outcome = yield from steps.execute(attempt)
+                        outcome = yield from steps.execute(attempt).__await__()
                         tell(outcome)
             except Exception:
                 # A fault around the step, ours or a tracer's: without an outcome it would keep slot and lease for ever.
@@ -231,7 +229,7 @@ class Dispatch:
             self._retire(f"it has made {roster.finished} attempts")
         if outcome is NO_RESULT:  # the most common one first
             if roster.holds(attempt):
-                self._settler.add(attempt, outcome)
+                self._settler.add(attempt, NO_RESULT)
         elif outcome is None:
             roster.forget(attempt)
         elif isinstance(outcome, (Recorded, Unsure)):

@@ -3,11 +3,11 @@
 Each runs in a context of its own, as a Task would give it. One that waits goes on in the Task in which it was begun,
 which is its own from then on: so timeouts, cancellation and `asyncio.current_task()` are what they are everywhere.
 
-What is run is a coroutine that attends to one after another, and yields in between. One for each would have to return:
-to whoever runs it by hand that is an exception, with a traceback and all, which takes longer than many a step.
+What is run is a generator that attends to one after another, and yields in between. A coroutine for each would have to
+return: to whoever runs it by hand that is an exception, with a traceback and all, which takes longer than many a step.
 """
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Generator
 from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
@@ -19,14 +19,14 @@ ENDED: Any = object()
 
 
 class Runner(Generic[T]):
-    """Runs a coroutine that yields `ENDED` again and again, for the next one to be sent.
+    """Runs a generator that yields `ENDED` again and again, for the next one to be sent.
 
     It is of no use any more after one that waited, whose own it is then, or that raised.
     """
 
     __slots__ = ("_each", "_send")
 
-    def __init__(self, each: Coroutine[Any, Any, None]) -> None:
+    def __init__(self, each: Generator[Any, Any, None]) -> None:
         self._each = each
         self._send = each.send
         self._send(None)
@@ -43,7 +43,7 @@ class Rest:
 
     __slots__ = ("_awaited", "_context", "_each")
 
-    def __init__(self, context: Context, each: Coroutine[Any, Any, None], awaited: Any) -> None:
+    def __init__(self, context: Context, each: Generator[Any, Any, None], awaited: Any) -> None:
         self._context = context
         self._each = each
         self._awaited = awaited
