@@ -264,3 +264,16 @@ async def test_W4_a_worker_that_drains_does_not_end_while_a_claim_is_on_its_way(
     monkeypatch.setattr(Link, "run", look)
     await asyncio.wait_for(worker.run(until_idle=True), 60)
     assert looks > 1
+
+
+async def test_W3_an_answer_of_which_nobody_is_told_is_looked_for(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may never come: whoever waits for it does so for a limited time."""
+    monkeypatch.setattr("holdfast._engine.claim.ANSWER_SECONDS", 0.05)
+    worker = holdfast.worker(poll=600)
+    worker.claimer._arrived = lambda: None  # type: ignore[method-assign]
+    async with running(worker):
+        await at_rest(worker)
+        await holdfast.app.enqueue(note.bind(1))
+        await until(lambda: order == [1], "for the task")

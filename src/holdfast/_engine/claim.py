@@ -39,6 +39,8 @@ MANY_UNCLAIMABLE = 100
 MANY_AHEAD = 100
 """More than so many beyond its free slots: a worker with that pace is busy, and does not send its claim ahead."""
 SHORTEST_SLEEP = 0.02
+ANSWER_SECONDS = 1.0
+"""Seconds after which the claimer no longer sleeps while the answer to a claim is on its way: it may never come."""
 ASK_DUE_EVERY = 30.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
 
@@ -95,6 +97,7 @@ class Claimer:
         self._sent: tuple[_Next, float] | None = None
         self._came: tuple[_Next, list[Claimed]] | None = None
         self._fault: Exception | None = None
+        self._overdue: asyncio.TimerHandle | None = None
         self._answer_lost = False
         self._resume_at = 0
         self._idle = False
@@ -286,6 +289,7 @@ class Claimer:
         next = one if raw_id else any
         self._sent = next, now()
         next.send(raw_id)
+        self._overdue = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._wake.set)
         self._left_suspects = True
         self.empty = False
         self._ask_due_at = 0.0
@@ -312,6 +316,8 @@ class Claimer:
     async def _receive(self) -> bool:
         """The answer to the claim that was sent ahead; tells whether there may be more."""
         self._shares.measure()
+        if self._overdue is not None:
+            self._overdue.cancel()
         if self._came is not None:
             (next, rows), self._came = self._came, None
             if self._fault is not None:
