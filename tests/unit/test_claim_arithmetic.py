@@ -6,9 +6,11 @@ from uuid import uuid4
 
 import pytest
 
+from holdfast._engine.attempt import Roster
 from holdfast._engine.marks import Marks
 from holdfast._engine.pace import EVIDENCE, MOST_AHEAD, Pace
 from holdfast._engine.settings import WorkerSettings
+from holdfast._engine.shares import LARGEST_CLAIM, Shares
 from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.records import Claimed
 from holdfast.errors import ConfigError
@@ -62,6 +64,34 @@ def test_W1_to_wait_for_a_claim_is_not_to_be_slow(clock: Ticker) -> None:
         pace.measure(finished, starved=0.45)
     assert pace.per_second == pytest.approx(20_000, rel=0.01)
     assert pace.ahead(slots=10) == MOST_AHEAD
+
+
+def test_W1_the_pace_falls_while_a_worker_rests(clock: Ticker) -> None:
+    roster = Roster(10)
+    shares = Shares(roster, ["default"])
+    for _ in range(5):
+        clock.now += 0.01
+        roster.finished += 1000
+        shares.measure()
+        shares.learn("default", served=True, more=False)
+    assert shares.share("default") == LARGEST_CLAIM
+    shares.rest()
+    for _ in range(5):
+        clock.now += 1.0
+        shares.measure()
+    assert shares.share("default") == 10
+
+
+def test_W1_a_clock_that_stood_still_does_no_harm(clock: Ticker) -> None:
+    pace = Pace()
+    clock.now += 0.01
+    pace.measure(100)
+    pace.measure(200, starved=3600.0)  # the machine slept, and the two clocks differ about that
+    assert 0 <= pace.per_second <= 10**7 and pace.ahead(slots=10) <= MOST_AHEAD
+    for finished in range(200, 210):
+        clock.now += 1.0
+        pace.measure(finished)
+    assert pace.ahead(slots=10) == 0
 
 
 def test_W1_a_few_short_steps_are_no_reason_to_claim_thousands(clock: Ticker) -> None:

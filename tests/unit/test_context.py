@@ -55,6 +55,11 @@ def test_what_an_occurrence_hands_over() -> None:
     assert context(headers={"holdfast-plan-time": "rubbish"}).plan_time is None
 
 
+def test_headers_are_read_once() -> None:
+    ctx = context(headers={"a": "b"})
+    assert ctx.headers is ctx.headers
+
+
 class Client:
     pass
 

@@ -181,6 +181,37 @@ async def test_who_sends_ahead_is_told_when_the_answer_is_there(holdfast: Harnes
         assert await link.run(asking("SELECT 1")) == [(1,)]
 
 
+@pytest.mark.direct("nothing is sent ahead through a pooler")
+async def test_what_is_too_large_to_be_sent_at_once_is_sent_by_who_asks_for_the_answer(holdfast: Harness) -> None:
+    large, told = "x" * 8_000_000, []
+    async with link_to(holdfast.url) as link:
+        await link.run(asking("SELECT 1"))
+        query = asking("SELECT length(:large::text)", large=large)
+        send = await link.sender(query, lambda: told.append("arrived"))
+        assert send is not None
+        send(b"")
+        assert told == ["arrived"]
+        with pytest.raises(psycopg.OperationalError):
+            link.answer_now(query)
+        assert await link.answer(query) == [(len(large),)]
+
+
+@pytest.mark.direct("nothing is sent ahead through a pooler")
+async def test_nothing_is_read_from_a_connection_that_was_closed(holdfast: Harness) -> None:
+    """The number of its socket may be that of another connection soon, which would never be read."""
+    loop = asyncio.get_running_loop()
+    async with link_to(holdfast.url) as link:
+        await link.run(asking("SELECT 1"))
+        send = await link.sender(asking("SELECT pg_sleep(600)"), _nothing)
+        assert send is not None and link._connection is not None
+        socket = link._connection.pgconn.socket
+        send(b"")
+        assert link._asking._ahead is not None
+        await link.close()
+        assert not loop.remove_reader(socket)
+        assert await link.run(asking("SELECT 1")) == [(1,)]
+
+
 def _nothing() -> None: ...
 
 

@@ -1,7 +1,9 @@
 """The claim that a resting worker has ready: sent by whoever wakes it, and answered for as any other."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -203,6 +205,72 @@ async def test_W3_a_worker_that_is_told_of_a_task_claims_that_one(holdfast: Harn
         await until(lambda: order == [2, 1], "for the first")
 
 
+async def test_W2_who_is_told_of_tasks_one_by_one_still_looks_for_all_others(holdfast: Harness) -> None:
+    """Once in each poll interval: nobody was told of this one."""
+    worker = holdfast.worker(poll=0.5)
+    async with running(worker):
+        await at_rest(worker)
+        insert = "INSERT INTO holdfast.task (id, kind, step, args) SELECT gen_random_uuid(), 'note', 'main', $1"
+        sql(holdfast.url, insert, '{"n": 1}')
+
+        def found() -> bool:
+            worker.claimer.wake("00000000-0000-0000-0000-000000000001")
+            return order == [1]
+
+        await until(found, "for the one that nobody tells of")
+
+
+@pytest.mark.parametrize("past", ["_due_at", "_looked_at"])
+async def test_W2_nobody_claims_one_task_when_others_may_be_due(holdfast: Harness, past: str) -> None:
+    worker = holdfast.worker(poll=600)
+    async with running(worker):
+        for moment, by_id in ((time.monotonic() + 100, True), (0.0, False)):
+            await at_rest(worker)
+            if past == "_due_at":
+                worker.claimer._due_at = moment
+            else:
+                worker.claimer._looked_at = moment - 600
+            assert worker.claimer._next is not None
+            any, one = worker.claimer._next
+            worker.claimer.wake("00000000-0000-0000-0000-000000000001")
+            assert worker.claimer._sent is not None
+            assert worker.claimer._sent[0] is (one if by_id else any)
+
+
+async def test_W2_a_time_that_was_known_is_kept_until_it_was_looked_for_what_is_due(holdfast: Harness) -> None:
+    """What has become due meanwhile is left out of the answer to when the next task is due."""
+    worker = holdfast.worker(poll=600)
+    async with running(worker):
+        await at_rest(worker)
+        claimer = worker.claimer
+        known = claimer._due_at = claimer._looked_at + 0.001
+        claimer._ask_due_at = 0.0
+        assert await claimer._until_due() <= 0 and claimer._due_at == known
+        claimer._looked_at = time.monotonic()
+        assert await claimer._until_due() == float("inf")
+
+
+async def test_what_a_step_has_set_is_not_seen_by_those_that_it_lets_begin(holdfast: Harness) -> None:
+    color: ContextVar[str] = ContextVar("color", default="none")
+    seen: list[str] = []
+
+    @holdfast.app.task
+    async def look() -> None:
+        seen.append(color.get())
+
+    worker = holdfast.worker(poll=600)
+    async with running(worker):
+        await at_rest(worker)
+        insert = "INSERT INTO holdfast.task (id, kind, step) SELECT gen_random_uuid(), 'look', 'main'"
+        sql(holdfast.url, insert)
+        context = copy_context()
+        context.run(color.set, "red")
+        context.run(worker.claimer.wake)
+        assert worker.claimer._sent is not None
+        await until(lambda: bool(seen), "for the task")
+    assert seen == ["none"]
+
+
 @pytest.mark.parametrize("told", ["nonsense", "00", "0" * 31, "0" * 33, "zz" * 16, "é" * 16, " "])
 async def test_W3_what_is_no_id_is_any_task(holdfast: Harness, told: str) -> None:
     """Anybody may notify anything."""
@@ -233,7 +301,10 @@ async def test_a_fault_of_ours_in_taking_in_a_claim_is_not_passed_over(
 ) -> None:
     worker = holdfast.worker(poll=600)
 
+    met: list[str] = []
+
     def broken(*_: Any) -> None:
+        met.append("it")
         raise LookupError("a fault of ours")
 
     with pytest.raises(LookupError, match="a fault of ours"):
@@ -241,8 +312,8 @@ async def test_a_fault_of_ours_in_taking_in_a_claim_is_not_passed_over(
             await at_rest(worker)
             monkeypatch.setattr(worker.claimer, "_hand_over", broken)
             await holdfast.app.enqueue(note.bind(1))
-            await until(lambda: worker.claimer._fault is not None, "for the fault")
-            await asyncio.sleep(0.1)
+            await until(lambda: bool(met), "for the fault")
+            await until(lambda: worker.claimer._fault is None, "for the claimer to meet it")
 
 
 async def test_W4_a_worker_that_drains_does_not_end_while_a_claim_is_on_its_way(

@@ -8,6 +8,7 @@ binary, read by the driver's own loaders.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Error, OperationalError
@@ -67,13 +68,17 @@ class Asking:
         if place is not None:
             formats = formats or [0] * len(values)
             formats[place] = 1
+        context = copy_context()  # that of the asker, not of whoever lets it be sent
 
         def send(value: bytes) -> None:
             if place is not None:
                 values[place] = value
-            self._ahead = None
+            self.close()
             self._pgconn.send_query_prepared(name, values, formats, 1)
-            self._ahead = _Arrival(self._pgconn, arrived)  # after it: the server is at work meanwhile
+            if self._pgconn.flush():
+                arrived()  # not all is sent yet: who asks for the answer sees to it
+            else:
+                self._ahead = context.run(_Arrival, self._pgconn, arrived)
 
         return send
 
@@ -116,10 +121,10 @@ class Asking:
         try:
             return self._checked(await arrival.wait())
         except asyncio.CancelledError:
-            await self._give_up()
-            raise
-        finally:
             arrival.end()
+            with suppress(Error):  # the connection is closed next, and nobody would tell the server
+                await self._connection.cancel_safe(timeout=5.0)
+            raise
 
     def _checked(self, results: list[PGresult]) -> PGresult:
         if not results:
@@ -129,11 +134,11 @@ class Asking:
                 raise error_from_result(result, self._encoding)
         return results[0]
 
-    async def _give_up(self) -> None:
-        """As the driver does it: the server is asked to give up the statement, and waited for."""
-        with suppress(Error):
-            await self._connection.cancel_safe(timeout=5.0)
-            await self._connection.wait(execute(self._pgconn))
+    def close(self) -> None:
+        """Nothing more is taken in of what was sent ahead."""
+        if self._ahead is not None:
+            self._ahead.end()
+            self._ahead = None
 
 
 class _Arrival:
@@ -150,6 +155,7 @@ class _Arrival:
         self._arrived = arrived
         self._loop = asyncio.get_running_loop()
         self._complete: asyncio.Future[None] = self._loop.create_future()
+        self._reads = True
         self._loop.add_reader(self._socket, self._take_in)
 
     async def wait(self) -> list[PGresult]:
@@ -157,21 +163,28 @@ class _Arrival:
         return self.results
 
     def end(self) -> None:
-        self._loop.remove_reader(self._socket)
+        """Takes in nothing more. Not later than it must: the number of a closed socket may be another's soon."""
+        if self._reads:
+            self._reads = False
+            self._loop.remove_reader(self._socket)
 
     def _take_in(self) -> None:
-        if self._complete.done():
-            return
         try:
             self._pgconn.consume_input()
             while not self._pgconn.is_busy():
                 if (result := self._pgconn.get_result()) is None:
-                    self._complete.set_result(None)
-                    break
+                    self._end_with(None)
+                    return
                 self.results.append(result)
         except Error as error:
-            self._complete.set_exception(error)
             self.results.clear()
-        if self._arrived is not None and self._complete.done():
-            self.end()
+            self._end_with(error)
+
+    def _end_with(self, error: Error | None) -> None:
+        self.end()
+        if error is None:
+            self._complete.set_result(None)
+        else:
+            self._complete.set_exception(error)
+        if self._arrived is not None:
             self._arrived()

@@ -104,6 +104,8 @@ class Claimer:
         self._idle_written = 0.0
         self._due_at = 0.0
         self._ask_due_at = 0.0
+        self._looked_at = 0.0
+        """When anything that is due was last asked for, not only a certain task."""
         self._suspects_due = False
         self._left_suspects = False
         self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
@@ -221,7 +223,7 @@ class Claimer:
         if limit <= 0:
             return True  # for want of slots, not of tasks: whoever frees one must wake us
         suspects = 0 if self._roster.on_probation() else 1
-        sent, self._left_suspects = now(), False
+        sent, self._left_suspects, self._looked_at = now(), False, time.monotonic()
         query = self._query(queue, limit, suspects=suspects)
         return await self._take_in(queue, await self._link.run(query), limit, sent)
 
@@ -285,8 +287,12 @@ class Claimer:
         self._next = None
         if self.stopping or not self.healthy or self._roster.slots - self._roster.taken < any.limit:
             return False
-        raw_id = _raw(id)
+        # Whatever else is due is found by a claim of any task, once in each poll interval and when it is due.
+        soon = time.monotonic() < min(self._due_at, self._looked_at + self._poll)
+        raw_id = _raw(id) if soon else b""
         next = one if raw_id else any
+        if next is any:
+            self._looked_at = time.monotonic()
         self._sent = next, now()
         next.send(raw_id)
         self._overdue = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._wake.set)
@@ -320,8 +326,9 @@ class Claimer:
             self._overdue.cancel()
         if self._came is not None:
             (next, rows), self._came = self._came, None
-            if self._fault is not None:
-                raise self._fault
+            if (fault := self._fault) is not None:
+                self._fault = None
+                raise fault
             return await self._learn(next.queue, rows, next.limit)
         assert self._sent is not None  # noqa: S101 - else there is nothing to wait for
         (next, sent), self._sent = self._sent, None
@@ -368,19 +375,23 @@ class Claimer:
         self.empty = True
         try:
             self._next = await self._make_next()
-            await self._sleep(min(max(soonest, SHORTEST_SLEEP), self._poll, trusted))
+            self._shares.rest()
+            poll = self._looked_at + self._poll - time.monotonic()
+            await self._sleep(min(max(soonest, SHORTEST_SLEEP), max(poll, SHORTEST_SLEEP), trusted))
         finally:
             self._next = None
         self.empty = False
 
     async def _until_due(self) -> float:
         """Seconds until the next task is due. Whoever changes that wakes us, so it is not asked for at every turn."""
-        moment = time.monotonic()
-        if moment >= min(self._due_at, self._ask_due_at):
+        if time.monotonic() >= min(self._due_at, self._ask_due_at):
             delay, self._suspects_due = await self._link.run(self._queries.next_due(self._queues))
-            self._due_at = float("inf") if delay is None else moment + delay
+            moment = time.monotonic()
+            # What is due by now is left out of that: a time that we knew holds until we have looked for what is due.
+            known = self._due_at if self._due_at > self._looked_at else float("inf")
+            self._due_at = min(known, float("inf") if delay is None else moment + delay)
             self._ask_due_at = moment + ASK_DUE_EVERY
-        return self._due_at - moment
+        return self._due_at - time.monotonic()
 
     async def _show_idle(self, idle: bool) -> None:
         # The flag means "may be idle": cleared lazily, at most once a second.

@@ -23,9 +23,10 @@ class Pace:
 
         These do not count. A claim takes longer than a thousand short steps, and to wait for it is not to be slow.
         """
-        elapsed = time.monotonic() - self._since - starved
+        elapsed = max(0.0, time.monotonic() - self._since - starved)
         ended = finished - self._finished
         if not ended and elapsed < 0.0005:
+            self._since += starved
             return
         recent = ended / max(elapsed, _INSTANT)
         # Longer ones tell more, but one that stood still for a second need not be slow from now on.

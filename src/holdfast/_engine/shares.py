@@ -37,6 +37,10 @@ class Shares:
         for name, own in self._own.items():
             own.pace.measure(self._roster.lanes[name].finished, starved)
 
+    def rest(self) -> None:
+        """There is nothing to claim."""
+        self._served = False
+
     def room(self) -> int:
         """How many tasks to claim of all queues together."""
         roster = self._roster

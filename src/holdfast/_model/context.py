@@ -125,13 +125,14 @@ class Context:
     this execution over the task's life, `moves` that of the moves before it; `errors` and `crashes` are of this visit.
     """
 
-    __slots__ = ("_about", "_enqueued", "_offers")
+    __slots__ = ("_about", "_enqueued", "_headers", "_offers")
 
     # One is made for each attempt, and most of them are asked for nothing.
     def __init__(self, about: Subject, offers: Offers) -> None:
         self._about = about
         self._offers = offers
         self._enqueued: list[Request] | None = None
+        self._headers: Mapping[str, str] | None = None
 
     @property
     def id(self) -> UUID:
@@ -175,7 +176,9 @@ class Context:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self._about.strings()
+        if self._headers is None:
+            self._headers = self._about.strings()
+        return self._headers
 
     @property
     def idempotency_key(self) -> str:
