@@ -15,11 +15,11 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from operator import itemgetter
-from typing import NamedTuple
 from uuid import UUID
 
 from holdfast._db.link import Link
 from holdfast._db.trouble import is_passing, pause_after
+from holdfast._engine.ahead import Ahead, Ready, raw
 from holdfast._engine.attempt import Attempt, Roster, now
 from holdfast._engine.known import Known
 from holdfast._engine.marks import MARK_SECONDS, Marks
@@ -39,24 +39,12 @@ MANY_UNCLAIMABLE = 100
 MANY_AHEAD = 100
 """More than so many beyond its free slots: a worker with that pace is busy, and does not send its claim ahead."""
 SHORTEST_SLEEP = 0.02
-ANSWER_SECONDS = 1.0
-"""Seconds after which the claimer no longer sleeps while the answer to a claim is on its way: it may never come."""
 ASK_DUE_EVERY = 30.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
 
 
 _BY_TIME = itemgetter(*map(Claimed._fields.index, ("run_at", "raw_id")))
 _BY_PRIORITY = itemgetter(Claimed._fields.index("priority"))
-
-
-class _Next(NamedTuple):
-    """A claim that is ready to be sent."""
-
-    queue: str
-    query: Query[list[Claimed]]
-    limit: int
-    send: Callable[[bytes], None]
-    """Sends it; a claim of one task by its id is told that."""
 
 
 class Claimer:
@@ -93,11 +81,7 @@ class Claimer:
         self._wake = asyncio.Event()
         """A rest is over: for that, or because an answer has arrived."""
         self._server: str | None = None
-        self._next: tuple[_Next, _Next] | None = None
-        self._sent: tuple[_Next, float] | None = None
-        self._came: tuple[_Next, list[Claimed]] | None = None
-        self._fault: Exception | None = None
-        self._overdue: asyncio.TimerHandle | None = None
+        self._ahead = Ahead(link, hand_over=self._hand_over, wake=self._wake.set)
         self._answer_lost = False
         self._resume_at = 0
         self._idle = False
@@ -121,7 +105,7 @@ class Claimer:
 
     def wake(self, id: str = "") -> None:
         """Something may have become due: a certain task, or anything."""
-        if self._next is None or not self._send_ahead(*self._next, id):
+        if self._ahead.ready is None or not self._send_ahead(*self._ahead.ready, id):
             self._tell()
 
     def look_anew(self) -> None:
@@ -145,7 +129,7 @@ class Claimer:
     async def run(self) -> None:
         """Claims until told to stop; survives every passing error."""
         failures = 0
-        while not self.stopping or self._sent is not None or self._came is not None:
+        while not self.stopping or self._ahead.to_be_received:
             try:
                 await self._round()
                 self.well()
@@ -163,8 +147,9 @@ class Claimer:
 
     async def _round(self) -> None:
         self._wake.clear()
-        if self._sent is not None or self._came is not None:
-            await self._rest_unless(await self._receive())
+        if self._ahead.to_be_received:
+            self._shares.measure()
+            await self._rest_unless(await self._learn(*await self._ahead.receive()))
             return
         if self._told:
             self._ask_due_at = 0.0
@@ -263,76 +248,36 @@ class Claimer:
 
     # --- the claim of a worker that rests
 
-    async def _make_next(self) -> tuple[_Next, _Next] | None:
+    async def _make_ready(self) -> None:
         """The claim that follows this rest, if it is known already: of one queue, for the slots that are free.
 
-        And another in case that we are told of a task: to claim that takes a tenth less time than to look for it.
+        And another in case that we are told of a task: to claim that takes less time than to look for it.
         """
         queue, *others = self._queues
         limit = min(self._roster.slots - self._roster.taken, LARGEST_CLAIM)
         if others or self._roster.lanes or limit <= 0 or self._marks[queue].set or self._roster.on_probation():
-            return None
+            return
         if self._shares.share(queue) > limit + MANY_AHEAD:
-            return None  # by its pace it takes more at once, and how many is not known before
-        query = self._query(queue, limit, suspects=0)  # they can wait, and to look for them takes a fifth of a claim
-        send = await self._link.sender(query, self._arrived)
-        send_one = await self._link.sender(self._query(queue, 1, suspects=0, id=NO_ID), self._arrived, "id")
-        if send is None or send_one is None:
-            return None
-        # However few slots are free: that one task was there tells nothing of others.
-        return _Next(queue, query, limit, send), _Next(queue, query, limit + 1, send_one)
+            return  # by its pace it takes more at once, and how many is not known before
+        # Suspects can wait, and to look for them takes a fifth of a claim.
+        one = self._query(queue, 1, suspects=0, id=NO_ID)
+        await self._ahead.make_ready(queue, limit, any=self._query(queue, limit, suspects=0), one=one)
 
-    def _send_ahead(self, any: _Next, one: _Next, id: str) -> bool:
-        """Sends the claim, and lets the claimer sleep on: what it would do now takes time from the server."""
-        self._next = None
+    def _send_ahead(self, any: Ready, one: Ready, id: str) -> bool:
+        """Sends a claim before the claimer is awake, unless what can be held has changed meanwhile."""
+        self._ahead.ready = None
         if self.stopping or not self.healthy or self._roster.slots - self._roster.taken < any.limit:
             return False
+        moment = time.monotonic()
         # Whatever else is due is found by a claim of any task, once in each poll interval and when it is due.
-        soon = time.monotonic() < min(self._due_at, self._looked_at + self._poll)
-        raw_id = _raw(id) if soon else b""
-        next = one if raw_id else any
-        if next is any:
-            self._looked_at = time.monotonic()
-        self._sent = next, now()
-        next.send(raw_id)
-        self._overdue = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._wake.set)
+        raw_id = raw(id) if moment < min(self._due_at, self._looked_at + self._poll) else b""
+        if not raw_id:
+            self._looked_at = moment
+        self._ahead.send(one if raw_id else any, raw_id)
         self._left_suspects = True
         self.empty = False
         self._ask_due_at = 0.0
         return True
-
-    def _arrived(self) -> None:
-        """The answer to the claim that was sent ahead: its steps begin before the claimer, or anybody else, goes on."""
-        if self._sent is not None:  # else the claimer waits for it already
-            self._take_in_now(*self._sent)
-        self._wake.set()
-
-    def _take_in_now(self, next: _Next, sent: float) -> None:
-        try:
-            rows = self._link.answer_now(next.query)
-        except Exception:
-            return  # the claimer meets it again
-        self._sent, self._came = None, (next, rows)
-        if rows:
-            try:
-                self._hand_over(next.queue, rows, sent)
-            except Exception as error:
-                self._fault = error
-
-    async def _receive(self) -> bool:
-        """The answer to the claim that was sent ahead; tells whether there may be more."""
-        self._shares.measure()
-        if self._overdue is not None:
-            self._overdue.cancel()
-        if self._came is not None:
-            (next, rows), self._came = self._came, None
-            if (fault := self._fault) is not None:
-                self._fault = None
-                raise fault
-            return await self._learn(next.queue, rows, next.limit)
-        assert self._sent is not None  # noqa: S101 - else there is nothing to wait for
-        (next, sent), self._sent = self._sent, None
-        return await self._take_in(next.queue, await self._link.answer(next.query), next.limit, sent)
 
     def _hold_back(self, queue: str) -> bool:
         """Its own limit is reached: until one of its slots is free, there is nothing to ask for."""
@@ -374,12 +319,12 @@ class Claimer:
         trusted = min(marks.until_scan() for marks in self._marks.values())
         self.empty = True
         try:
-            self._next = await self._make_next()
+            await self._make_ready()
             self._shares.rest()
             poll = self._looked_at + self._poll - time.monotonic()
             await self._sleep(min(max(soonest, SHORTEST_SLEEP), max(poll, SHORTEST_SLEEP), trusted))
         finally:
-            self._next = None
+            self._ahead.ready = None
         self.empty = False
 
     async def _until_due(self) -> float:
@@ -405,12 +350,3 @@ class Claimer:
                 await self._wake.wait()
         except TimeoutError:
             pass
-
-
-def _raw(id: str) -> bytes:
-    """An id that somebody has told us, as bytes; none if it is no id, for anybody may notify anything."""
-    try:
-        raw = bytes.fromhex(id.replace("-", ""))
-    except ValueError:
-        return b""
-    return raw if len(raw) == 16 else b""
