@@ -212,9 +212,8 @@ class Link:
         """Closes the connection; a later call opens a new one."""
         connection, self._connection = self._connection, None
         self.contact_since = None
-        if connection is not None:
-            self._asking.close()
         if connection is not None and os.getpid() == self._pid:  # a forked child would end its parent's session
+            self._asking.close()
             await connection.close()
 
     def _refuse_children(self) -> None:
