@@ -212,6 +212,23 @@ async def test_nothing_is_read_from_a_connection_that_was_closed(holdfast: Harne
         assert await link.run(asking("SELECT 1")) == [(1,)]
 
 
+@pytest.mark.direct("nothing is sent ahead through a pooler")
+async def test_an_answer_that_arrives_as_its_asker_is_cancelled_is_passed_over(holdfast: Harness) -> None:
+    """In one turn of the loop: the one who waited has not gone on yet."""
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: faults.append(told))
+    async with link_to(holdfast.url) as link:
+        await link.run(asking("SELECT 1"))
+        send = await link.sender(asking("SELECT 2"), lambda: faults.append("told"))
+        assert send is not None
+        send(b"")
+        arrival = link._asking._ahead
+        assert arrival is not None
+        arrival._complete.cancel()
+        await until(lambda: not arrival._reads, "for the answer")
+    assert arrival.results and faults == []
+
+
 def _nothing() -> None: ...
 
 

@@ -182,6 +182,8 @@ class _Arrival:
 
     def _end_with(self, error: Error | None) -> None:
         self.end()
+        if self._complete.done():
+            return  # cancelled in this very turn of the loop: nobody waits for it any more
         if error is None:
             self._complete.set_result(None)
         else:

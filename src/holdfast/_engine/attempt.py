@@ -167,10 +167,10 @@ class Lane:
 class Roster:
     """What a worker holds: claimed and not started, running, and ended but not yet recorded.
 
-    `held` has all of them by id; the beat's thread reads it. `ready` has those
-    that wait for a slot, the highest priority first. `lingering` has attempts given up whose thread goes on.
-    `continuing` counts moves under way whose next step will need a slot here. `lanes` counts the same for each queue;
-    there are none for a single queue without a limit of its own.
+    `held` has all of them by id; the beat's thread reads it. `ready` has those that wait for a slot, the highest
+    priority first. `lingering` has attempts given up whose thread goes on. `continuing` counts moves under way whose
+    next step will need a slot here. `lanes` counts the same for each queue; there are none for a single queue without a
+    limit of its own.
     """
 
     def __init__(self, slots: int, queues: Mapping[str, int | None] | None = None) -> None:
@@ -215,6 +215,7 @@ class Roster:
 
     def put(self, attempts: list[Attempt]) -> None:
         """New attempts, the most urgent first, wait for a slot behind those of the same priority."""
+        self._end_rest()
         for attempt in attempts:
             self.held[attempt.raw_id] = attempt
             if attempt.crashes:
@@ -227,6 +228,7 @@ class Roster:
 
     def put_first(self, attempt: Attempt) -> None:
         """A task that moved on goes before those not begun, unless they are more urgent."""
+        self._end_rest()
         self.held[attempt.raw_id] = attempt
         if self.ready and self.ready[0].priority > attempt.priority:
             self.put([attempt])
@@ -251,11 +253,13 @@ class Roster:
         return True
 
     def _count_waiting(self, attempts: Sequence[Attempt], change: int) -> None:
-        if self._rests_since is not None:
-            self._rested, self._rests_since = self.rested, None
         if self.lanes:
             for attempt in attempts:
                 self.lanes[attempt.queue].waiting += change
+
+    def _end_rest(self) -> None:
+        if self._rests_since is not None:
+            self._rested, self._rests_since = self.rested, None
 
     # --- slots
 
@@ -295,7 +299,7 @@ class Roster:
         id = attempt.raw_id
         if self.held.get(id) is attempt:
             del self.held[id]
-        if self._suspects.get(id) is attempt:
+        if attempt.crashes and self._suspects.get(id) is attempt:
             del self._suspects[id]
 
     def forget_all(self, attempts: list[Attempt]) -> bool:
