@@ -66,15 +66,18 @@ def test_W1_to_wait_for_a_claim_is_not_to_be_slow(clock: Ticker) -> None:
     assert pace.ahead(slots=10) == MOST_AHEAD
 
 
-def test_W1_the_pace_falls_while_a_worker_rests(clock: Ticker) -> None:
+def test_W1_the_pace_falls_while_a_worker_rests(clock: Ticker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast._engine.attempt.now", lambda: clock.now)
     roster = Roster(10)
     shares = Shares(roster, ["default"])
+    roster._end_rest()
     for _ in range(5):
         clock.now += 0.01
         roster.finished += 1000
         shares.measure()
         shares.learn("default", served=True, more=False)
     assert shares.share("default") == LARGEST_CLAIM
+    roster._rests_since = clock.now
     shares.rest()
     for _ in range(5):
         clock.now += 1.0
