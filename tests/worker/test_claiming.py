@@ -234,7 +234,9 @@ async def test_M15_a_claim_sent_ahead_leaves_suspects_to_the_next_one(holdfast: 
 
 
 @pytest.mark.direct("it prepares nothing behind a pooler")
-@pytest.mark.parametrize("name", ["claim", "claim_without_suspects", "claim_one", "finish", "advance", "stay", "beat"])
+@pytest.mark.parametrize(
+    "name", ["claim", "claim_without_suspects", "claim_one", "finish", "finish_counted", "advance", "stay", "beat"]
+)
 async def test_M10_what_is_prepared_while_there_are_few_tasks_finds_many_by_an_index(
     holdfast: Harness, name: str
 ) -> None:

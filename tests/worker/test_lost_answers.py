@@ -132,7 +132,7 @@ async def test_M6_a_finish_whose_answer_was_lost_is_recorded_once(
     holdfast: Harness, executed: bool, times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = holdfast.worker(lease=60)
-    faults = Faults(worker._links["settle"], "finish", executed=executed, times=times)
+    faults = Faults(worker._links["settle"], "finish_counted", executed=executed, times=times)
     refs = [await plain.enqueue(n) for n in range(5)]
     async with running(worker):
         assert [await ref.result(timeout=60) for ref in refs] == list(range(5))
@@ -142,6 +142,32 @@ async def test_M6_a_finish_whose_answer_was_lost_is_recorded_once(
     assert "was lost before" not in caplog.text  # the worker knows that its outcome was recorded
     for ref in refs:
         assert attempts(holdfast.url, ref.id) == [(1, "main", "done")]
+
+
+async def test_L4_of_many_that_finish_together_only_the_one_that_was_taken_is_lost(
+    holdfast: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing but their number comes back of them: as it is too small, all are looked up."""
+    worker = holdfast.worker(lease=60)
+    link, counts = worker._links["settle"], list[int]()
+    transact = link.transact
+    refs = [await plain.enqueue(n) for n in range(5)]
+
+    async def after_a_takeover(queries: Any, *, lock_timeout: str | None = None) -> Any:
+        if not counts:
+            sql(holdfast.url, "UPDATE holdfast.task SET attempt = 2 WHERE id = $1", refs[2].id)
+        answers = await transact(queries, lock_timeout=lock_timeout)
+        counts.extend(answer.count for answer in answers)
+        return answers
+
+    link.transact = after_a_takeover  # type: ignore[method-assign]
+    async with running(worker):
+        await until(lambda: counts and not worker.roster.held, "for the worker to know")
+        assert worker.roster.lost == 1
+    assert counts == [4]
+    assert caplog.text.count("was lost before") == 1
+    done, running_still = (1, "main", "done"), (2, "main", None)
+    assert [attempts(holdfast.url, ref.id) for ref in refs] == [[done], [done], [running_still], [done], [done]]
 
 
 @EXECUTED
@@ -184,7 +210,7 @@ async def test_M6_a_stay_whose_answer_was_lost_is_charged_once(
 
 async def test_M6_the_read_back_itself_may_fail(holdfast: Harness) -> None:
     worker = holdfast.worker(lease=60)
-    Faults(worker._links["settle"], "finish", executed=True)
+    Faults(worker._links["settle"], "finish_counted", executed=True)
     again = Faults(worker._links["settle"], "recorded", executed=False, times=2)
     refs = [await plain.enqueue(n) for n in range(3)]
     async with running(worker):

@@ -1,4 +1,4 @@
-"""What became of endings whose write gave no answer, or did not accept them: their rows and the log are read."""
+"""What became of endings whose write gave no answer, or not for all of them: their rows and the log are read."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -26,22 +26,13 @@ class Found:
     claimed_at: float | None = None
 
 
-async def refused(link: Link, queries: Queries, endings: list[Ending]) -> list[Found]:
-    """The fates of endings that were sent for the first time, and whose rows did not come back."""
-    return await _look(link, queries, endings, log=False)
-
-
-async def unanswered(link: Link, queries: Queries, endings: list[Ending]) -> list[Found]:
+async def look(link: Link, queries: Queries, endings: list[Ending]) -> list[Found]:
     """The fates of endings that may have been recorded: the log tells of those whose row has gone on."""
-    return await _look(link, queries, endings, log=True)
-
-
-async def _look(link: Link, queries: Queries, endings: list[Ending], *, log: bool) -> list[Found]:
     found: list[Found] = []
     for queue, group in by_queue(endings):
         ids = [ending.attempt.id for ending in group]
         fences = await link.run(queries.fences(queue, ids))
-        logged = {(r.id, r.attempt): r.outcome for r in await link.run(queries.recorded(ids))} if log else {}
+        logged = {(r.id, r.attempt): r.outcome for r in await link.run(queries.recorded(ids))}
         for ending in group:
             attempt, fence = ending.attempt, fences.get(ending.attempt.id)
             if fence is not None and intact(ending, fence):

@@ -83,7 +83,7 @@ class Recorder:
             return
         await self.keeper.look(more)
         sorted_out = groups(batch, more, self.keeper)
-        writes = [write(self._queries, self._tasks, self._lease, group) for group in sorted_out]
+        writes = [write(self._queries, self._tasks, self._lease, group, together=True) for group in sorted_out]
         sent = now()
         for ending in batch if is_heard() else more:
             ending.sent = sent
@@ -166,7 +166,7 @@ class Recorder:
         batch = [ending]
         await self.keeper.look(batch)
         (group,) = groups(batch, batch, self.keeper)
-        query = write(self._queries, self._tasks, self._lease, group, with_children=False)
+        query = write(self._queries, self._tasks, self._lease, group)
         plan = plans.settle_with_children(self._queries, query, ending.children)
         ending.sent = now()
         try:
@@ -202,7 +202,7 @@ class Recorder:
     async def _take_in_all(self, group: Group, answer: Answer[Times]) -> list[Ending]:
         """The same for what was written with others: as a rule all of them were recorded."""
         if group.statement == "keep" or answer.count != len(group.endings):
-            return self._take_in(group.endings, await answer.read())
+            return self._take_in(group.endings, await answer.read())  # what is only counted is all looked up
         if group.statement == "finish":
             self._tell_finished(group.endings)
         else:
@@ -225,9 +225,9 @@ class Recorder:
         return missing
 
     async def _look_after(self, missing: list[Ending]) -> None:
-        """Rows that did not come back from a write whose answer we have."""
+        """Endings that a write did not tell to be recorded, though we have its answer."""
         again: list[Ending] = []
-        for found in await readback.refused(self._link, self._queries, missing):
+        for found in await readback.look(self._link, self._queries, missing):
             ending = found.ending
             match found.fate:
                 case Fate.AWAITED | Fate.CANCELLED:
@@ -236,7 +236,7 @@ class Recorder:
                         ending.outcome, ending.children = Cancelled(""), ()
                     again.append(ending)
                 case Fate.RECORDED:
-                    # An earlier send, whose answer was lost, came through after all.
+                    # Others of its statement were not; or an earlier send came through, whose answer was lost.
                     self.tell_recorded(ending, found.claimed_at)
                 case Fate.LOST:
                     self.tell_lost(ending)

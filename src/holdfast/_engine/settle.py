@@ -183,7 +183,7 @@ class Settler:
     async def _read_back(self) -> None:
         """After a lost answer: find out what was recorded, and send only the rest again."""
         unsure = list(self._unsure)
-        answers = await readback.unanswered(self._link, self._queries, unsure)
+        answers = await readback.look(self._link, self._queries, unsure)
         del self._unsure[: len(unsure)]  # others may have come meanwhile
         for found in answers:
             ending = found.ending

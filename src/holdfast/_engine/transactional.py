@@ -180,7 +180,7 @@ class TransactionalSteps:
         # On this connection too: one that waits for another while it holds its own can stop a small pool.
         await self._recorder.keeper.look([ending], transaction.run)
         (group,) = groups([ending], [ending], self._recorder.keeper)
-        query = write(self._queries, self._tasks, self._lease, group, with_children=False)
+        query = write(self._queries, self._tasks, self._lease, group)
         ending.sent = now()
         return await plans.drive(plans.settle_with_children(self._queries, query, ending.children), transaction.run)
 

@@ -56,19 +56,22 @@ def _statement(ending: Ending, keeper: Keeper) -> str:
             assert_never(unknown)
 
 
-def write(
-    queries: Queries, tasks: Tasks, lease: timedelta, group: Group, *, with_children: bool = True
-) -> Query[Times]:
-    """The statement that records a group, and what its steps enqueued."""
+def write(queries: Queries, tasks: Tasks, lease: timedelta, group: Group, *, together: bool = False) -> Query[Times]:
+    """The statement that records a group.
+
+    `together` with others, what its steps enqueued comes along, and of those that are only done nothing comes back but
+    how many were written.
+    """
     queue, worker, statement, endings, more = group
     ids = Ids(sorted([ending.attempt.raw_id for ending in endings]))  # in one order, as above
-    children = _children(more) if with_children else None
+    children = _children(more) if together else None
     if statement == "finish":
         numbers = {e.attempt.number for e in endings}
         attempt = numbers.pop() if len(numbers) == 1 else None
         told = endings if attempt is None else more
         known = _encode({str(e.attempt.id): _values(tasks, e) for e in told}) if told else None
-        return queries.finish(queue, worker, ids, known, attempt=attempt, children=children)
+        counted = together and children is None
+        return queries.finish(queue, worker, ids, known, attempt=attempt, children=children, counted=counted)
     outcomes = _encode({str(e.attempt.id): _values(tasks, e) for e in endings})
     match statement:
         case "keep" | "advance":

@@ -135,7 +135,8 @@ SELECT EXISTS (
 -- finish --
 -- The task ended well: it leaves for the archive with its result and the record of its last attempt. A batch in which
 -- all attempts have one number names it once; if nothing has a result or a report either, there are no outcomes at all,
--- and no id is made a text to look for its own.
+-- and no id is made a text to look for its own. Which ones were written comes back only to who asks for a few: of a
+-- thousand the number is enough, for as a rule it is all of them.
 WITH gone AS (
     DELETE FROM holdfast.task t
     WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
@@ -150,7 +151,7 @@ SELECT g.id, g.queue, g.kind, g.step, g.args, 'done', g.priority, g.run_at, g.mo
        CASE WHEN :outcomes::jsonb IS NOT NULL THEN :outcomes::jsonb -> g.id::text -> 'result' END,
        CASE WHEN :outcomes::jsonb IS NOT NULL THEN :outcomes::jsonb -> g.id::text -> 'report' END
 FROM gone g
-RETURNING id
+/*which were*/RETURNING id/*which were*/
 
 -- advance --
 -- The task moves to its next step. Kept, the same worker goes on under a new attempt and a new lease; else

@@ -41,6 +41,7 @@ _IDS = re.compile(r"/\*ids\*/(\$\d+)::uuid\[\]")
 _CHILDREN = re.compile(r"/\*children of (\w+)\*/")
 _SUSPECTS = re.compile(r"/\*suspects\*/.*?/\*suspects\*/", re.DOTALL)
 _WHICH = re.compile(r"/\*which\*/.*/\*which\*/", re.DOTALL)
+_WHICH_WERE = re.compile(r"/\*which were\*/.*/\*which were\*/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ def statements(schema: str) -> Mapping[str, Statement]:
         if _SUSPECTS.search(body):
             bodies[f"{name}_without_suspects"] = _SUSPECTS.sub("", body)
             bodies[f"{name}_one"] = _WHICH.sub(_COMMENT.sub("", one).strip(), body)
+        if _WHICH_WERE.search(body):
+            bodies[f"{name}_counted"] = _WHICH_WERE.sub("", body)
     return {name: statement(name, body, schema) for name, body in bodies.items()}
 
 

@@ -73,9 +73,11 @@ class LifecycleQueries(Base):
         *,
         attempt: int | None = None,
         children: bytes | None = None,
+        counted: bool = False,
     ) -> Query[dict[UUID, float | None]]:
+        """`counted`: the number of those that were written is enough; there are no children then."""
         return self._query(
-            _with_children("finish", children),
+            "finish_counted" if counted else _with_children("finish", children),
             _only_ids,
             queue=queue,
             worker=worker,
