@@ -113,6 +113,11 @@ def is_contended(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.sqlstate in ("55P03", "40P01", "40001")
 
 
+def is_deadlock(error: BaseException) -> bool:
+    """Whether the server has ended this one of two that waited for each other: the other goes on."""
+    return isinstance(error, psycopg.errors.DeadlockDetected)
+
+
 def is_outdated(error: BaseException) -> bool:
     """Whether a row has changed since a transaction of stricter isolation began to read."""
     return isinstance(error, psycopg.errors.SerializationFailure)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date
 
 from holdfast._db.link import Link
-from holdfast._db.trouble import gave_way
+from holdfast._db.trouble import gave_way, is_deadlock
 from holdfast._sql import figures, history, schedules
 from holdfast._sql.queries import Queries
 
@@ -50,8 +50,14 @@ async def drop_old_days(link: Link, queries: Queries) -> Done:
     """Days that are older than the longest retention."""
     if not await link.run(history.owned(queries)):
         return await _drop_for_others(link, queries)
-    await link.transact(history.mark(queries), lock_timeout=LOCK_TIMEOUT)
-    found = await link.run(history.to_drop(queries, PARTITIONS + 1))
+    try:
+        await link.transact(history.mark(queries), lock_timeout=LOCK_TIMEOUT)
+        found = await link.run(history.to_drop(queries, PARTITIONS + 1))
+    except Exception as error:
+        if not is_deadlock(error):
+            raise
+        log.debug("another worker is dropping old history: %s", error)
+        return Done(more=True)
     dropped: dict[date, int] = defaultdict(int)
     for partition in found[:PARTITIONS]:
         try:
