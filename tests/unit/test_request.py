@@ -109,7 +109,8 @@ def test_Q12_many_are_what_each_would_be_alone(options: Any) -> None:
 
     many = requests_of(iter(what), options)
     assert [without_id(each) for each in many] == [without_id(request_of(each, options)) for each in what]
-    assert [each.id for each in many] == sorted({each.id for each in many})
+    in_order = sorted(many, key=lambda each: (each.queue or "", -(each.priority or 0)))
+    assert [each.id for each in in_order] == sorted({each.id for each in many})
 
 
 @pytest.mark.parametrize("what", [send, Stranger, Stranger(1), "send", 42, None])
@@ -125,3 +126,19 @@ def test_Q12_one_that_is_not_a_task_is_refused_among_many(what: object, place: i
 def test_T6_what_is_not_a_task_is_refused(what: object) -> None:
     with pytest.raises(EnqueueRefused):
         request_of(what)
+
+
+def test_Q12_ids_of_many_are_in_the_order_of_claims() -> None:
+    """By queue, then the highest priority first, then as they came; each stays at its place."""
+    given = [Entry(send.bind(str(n)), priority=n % 3, queue="b" if n % 2 else "a") for n in range(12)]
+    made = requests_of(given)
+    assert [msgspec.json.decode(request.args)["to"] for request in made] == [str(n) for n in range(12)]
+    by_id = [(r.queue, r.priority, msgspec.json.decode(r.args)["to"]) for r in sorted(made, key=lambda r: r.id)]
+    wanted = sorted(range(12), key=lambda n: ("b" if n % 2 else "a", -(n % 3), n))
+    assert by_id == [("b" if n % 2 else "a", n % 3, str(n)) for n in wanted]
+
+
+def test_Q12_ids_of_many_are_in_their_order_if_they_are_claimed_alike() -> None:
+    made = requests_of([ping.bind() for _ in range(100)])
+    assert [request.id for request in made] == sorted(request.id for request in made)
+    assert len({request.id for request in made}) == 100

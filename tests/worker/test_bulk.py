@@ -66,6 +66,17 @@ async def test_Q12_100_000_in_one_call(holdfast: Harness, copies: list[str]) -> 
     assert holdfast.sql("SELECT count(DISTINCT xmin::text), count(DISTINCT run_at) FROM holdfast.task") == [(1, 1)]
 
 
+async def test_Q12_what_is_claimed_together_lies_together(holdfast: Harness, copies: list[str]) -> None:
+    """In the table and in its key: a claim of a thousand finds it in a few pages."""
+    refs = await holdfast.app.enqueue_many(Entry(store.bind(value=n), priority=n % 10) for n in range(MANY))
+    assert copies == ["COPY"]
+    stored = holdfast.sql("SELECT id, priority, (args -> 'value')::int FROM holdfast.task ORDER BY ctid")
+    assert [row[1:] for row in stored] == [(p, n) for p in range(9, -1, -1) for n in range(p, MANY, 10)]
+    assert [row[0] for row in stored] == sorted(row[0] for row in stored)
+    values = {row[0]: row[2] for row in stored}
+    assert [values[ref.id] for ref in refs] == list(range(MANY))
+
+
 ODD = ["", "\\", "\\n", "\n\t\r", "\\N", '"', "ä€😀", "\\\\.", "{}", "a\\tb", "\u2028", "\x7f", "'", "\\."]
 
 

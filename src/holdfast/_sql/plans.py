@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast._model.reference import HowEnqueued
-from holdfast._model.request import Request
+from holdfast._model.request import Request, in_order_of_claims
 from holdfast._model.step import MAIN
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -187,7 +187,8 @@ def _write(queries: Queries, tasks: Sequence[NewTask], *, copy: bool) -> Plan[se
     return created
 
 
-def _copy(queries: Queries, tasks: Sequence[NewTask] | Sequence[Request]) -> Plan[None]:
+def _copy(queries: Queries, tasks: Sequence[NewTask | Request]) -> Plan[None]:
+    tasks = in_order_of_claims(tasks)
     if all(task.bare for task in tasks):
         yield queries.copy_bare_tasks(bare_pieces(tasks))
     else:

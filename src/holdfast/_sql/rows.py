@@ -18,13 +18,13 @@ AT_ONCE = 1000
 NULL = "\\N"
 
 
-def pieces(tasks: Iterable[NewTask] | Iterable[Request], now: datetime) -> Iterator[bytes]:
+def pieces(tasks: Iterable[NewTask | Request], now: datetime) -> Iterator[bytes]:
     """The rows in pieces, in UTF-8: id, queue, kind, step, priority, run_at, created_at, deadline, args, headers.
 
     Requests say all of that themselves, if nothing is left to what is declared in the database.
     """
     alike: dict[tuple[object, ...], str] = {}
-    left: Iterator[NewTask | Request] = iter(tasks)
+    left = iter(tasks)
     while part := list(islice(left, AT_ONCE)):
         rows: list[str] = []
         for task in part:
@@ -37,10 +37,10 @@ def pieces(tasks: Iterable[NewTask] | Iterable[Request], now: datetime) -> Itera
         yield "".join(rows).encode()
 
 
-def bare_pieces(tasks: Iterable[NewTask] | Iterable[Request]) -> Iterator[bytes]:
+def bare_pieces(tasks: Iterable[NewTask | Request]) -> Iterator[bytes]:
     """The same of tasks that are all bare, with nothing to say but: id, queue, kind, step, priority, args."""
     alike: dict[tuple[object, ...], str] = {}
-    left: Iterator[NewTask | Request] = iter(tasks)
+    left = iter(tasks)
     while part := list(islice(left, AT_ONCE)):
         rows: list[str] = []
         for task in part:
