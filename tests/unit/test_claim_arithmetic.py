@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast._engine.attempt import Roster
 from holdfast._engine.marks import Marks
 from holdfast._engine.pace import EVIDENCE, MOST_AHEAD, Pace
+from holdfast._engine.roster import Roster
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.shares import LARGEST_CLAIM, Shares
 from holdfast._sql.queries.lifecycle import NO_ID
@@ -67,7 +67,7 @@ def test_W1_to_wait_for_a_claim_is_not_to_be_slow(clock: Ticker) -> None:
 
 
 def test_W1_the_pace_falls_while_a_worker_rests(clock: Ticker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast._engine.attempt.now", lambda: clock.now)
+    monkeypatch.setattr("holdfast._engine.roster.now", lambda: clock.now)
     roster = Roster(10)
     shares = Shares(roster, ["default"])
     roster._end_rest()

@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Tasks
-from holdfast._engine.attempt import Attempt, Roster
+from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import LARGEST_FLUSH, Ending
+from holdfast._engine.roster import Roster
 from holdfast._engine.settle import GATHER_SECONDS, Settler
 from holdfast._model.outcome import NO_RESULT
 

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast._db.link import Link
 from holdfast._engine import blocked
-from holdfast._engine.attempt import Roster
 from holdfast._engine.lease import Beat
 from holdfast._engine.progress import ProgressLog
+from holdfast._engine.roster import Roster
 from holdfast._sql.queries import queries
 from holdfast.testing import Harness
 

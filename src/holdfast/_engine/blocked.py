@@ -5,7 +5,8 @@ import sys
 from dataclasses import dataclass
 from types import FrameType
 
-from holdfast._engine.attempt import Attempt, Roster
+from holdfast._engine.attempt import Attempt
+from holdfast._engine.roster import Roster
 from holdfast._engine.telling import name
 
 _DEBUGGERS = {"bdb", "pdb", "pudb", "debugpy", "_pydevd_bundle"}

@@ -14,18 +14,17 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from operator import itemgetter
 from uuid import UUID
 
 from holdfast._db.link import Link
 from holdfast._db.trouble import is_passing, pause_after
 from holdfast._engine.ahead import Ahead, Ready, raw
-from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._engine.attempt import Attempt, attempts_of, now
 from holdfast._engine.known import Known
 from holdfast._engine.marks import MARK_SECONDS, Marks
 from holdfast._engine.pulse import nothing
+from holdfast._engine.roster import Roster
 from holdfast._engine.shares import LARGEST_CLAIM, Shares
-from holdfast._model.collecting import no_collecting
 from holdfast._model.ids import uuid7
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
@@ -41,10 +40,6 @@ MANY_AHEAD = 100
 SHORTEST_SLEEP = 0.02
 ASK_DUE_EVERY = 30.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
-
-
-_BY_TIME = itemgetter(*map(Claimed._fields.index, ("run_at", "raw_id")))
-_BY_PRIORITY = itemgetter(Claimed._fields.index("priority"))
 
 
 class Claimer:
@@ -286,15 +281,7 @@ class Claimer:
         return False
 
     def _hand_over(self, queue: str, rows: list[Claimed], sent: float) -> None:
-        if len(rows) > 1:
-            # RETURNING comes in the order of the heap. Two sorts that Python does by itself: the second keeps the
-            # order of the first among equals.
-            rows.sort(key=_BY_TIME)
-            rows.sort(key=_BY_PRIORITY, reverse=True)
-        steps, worker_id = self._tasks._steps, self.worker_id
-        with no_collecting(len(rows)):
-            attempts = [Attempt(*row, queue, worker_id, steps[row.kind, row.step], sent) for row in rows]
-        self._claimed(attempts)
+        self._claimed(attempts_of(rows, queue, self.worker_id, self._tasks._steps, sent))
 
     async def _look_for_unclaimable(self, queue: str) -> None:
         """Many tasks that are paused or unknown here would be walked over by every claim: mark where they end."""

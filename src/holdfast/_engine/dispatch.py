@@ -9,11 +9,12 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, NoReturn
 
-from holdfast._engine.attempt import Attempt, Interruption, Roster, StopFlag, now
+from holdfast._engine.attempt import Attempt, Interruption, StopFlag, now
 from holdfast._engine.claim import Claimer
 from holdfast._engine.eager import ENDED, Rest, Runner
 from holdfast._engine.ending import Recorded, Unsure
 from holdfast._engine.execution import Execution, fields
+from holdfast._engine.roster import Roster
 from holdfast._engine.settle import Settler
 from holdfast._engine.telling import tell_error
 from holdfast._engine.transactional import TransactionalSteps
@@ -171,11 +172,14 @@ class Dispatch:
         attempt: Attempt | None = first
         while attempt is not None:
             attempt.stop_flag, attempt.handle = flag, this
-            if self._is_late(attempt, moment) and self._out_of_contact():
+            if moment - attempt.held_since > self._lease and self._out_of_contact():
                 self._end(attempt, Released())  # the fence decides whether it is still ours
-            elif (rest := self._begin(attempt)) is not None:
-                self._waits.add(attempt.definition)
-                return rest
+            else:
+                runner, self._runner = self._runner or Runner(self._attend()), None
+                if (rest := runner.begin(attempt)) is not None:
+                    self._waits.add(attempt.definition)
+                    return rest
+                self._runner = runner
             if this is None or this.cancelling():
                 return None  # it has cancelled itself, and nobody else is to suffer for it
             moment = now()
@@ -188,14 +192,6 @@ class Dispatch:
                 self._begin_in_task(attempt)
                 attempt = roster.begin()
         return None
-
-    def _begin(self, attempt: Attempt) -> Rest | None:
-        """Begins an attempt; gives the rest of it if it waits."""
-        runner, self._runner = self._runner or Runner(self._attend()), None
-        rest = runner.begin(attempt)
-        if rest is None:
-            self._runner = runner
-        return rest
 
     def _attend(self) -> Generator[Any, Any, None]:
         """Attends to attempts one after another, each from its start to the settler."""
@@ -227,8 +223,8 @@ class Dispatch:
         roster.finished += 1
         if roster.finished >= self.stop_after:
             self._retire(f"it has made {roster.finished} attempts")
-        if outcome is NO_RESULT:  # the most common one first
-            if roster.holds(attempt):
+        if outcome is NO_RESULT:  # the most common one first, without a detour
+            if roster.held.get(attempt.raw_id) is attempt:
                 self._settler.add(attempt, NO_RESULT)
         elif outcome is None:
             roster.forget(attempt)

@@ -6,12 +6,13 @@ from contextlib import suppress
 from uuid import UUID
 
 from holdfast._db.link import Link
-from holdfast._engine.attempt import Attempt, Roster
+from holdfast._engine.attempt import Attempt
 from holdfast._engine.claim import Claimer
 from holdfast._engine.dispatch import Dispatch
 from holdfast._engine.lease import BeatReport
 from holdfast._engine.news import News
 from holdfast._engine.presence import Presence
+from holdfast._engine.roster import Roster
 from holdfast._engine.scheduler import Scheduler
 from holdfast._sql.queries import Queries
 

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 
 from holdfast._db.link import Link
 from holdfast._db.trouble import is_passing
-from holdfast._engine.attempt import Roster, now
+from holdfast._engine.attempt import now
 from holdfast._engine.ending import Ending
 from holdfast._engine.known import Known
+from holdfast._engine.roster import Roster
 from holdfast._model.outcome import Advanced
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

@@ -22,10 +22,11 @@ from uuid import UUID
 from holdfast._db.link import Link
 from holdfast._db.trouble import is_passing, pause_after
 from holdfast._engine import blocked
-from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.execution import fields
 from holdfast._engine.progress import ProgressLog
 from holdfast._engine.pulse import nothing
+from holdfast._engine.roster import Roster
 from holdfast._sql.queries import Queries
 from holdfast._sql.records import Loops
 

@@ -11,9 +11,10 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending
 from holdfast._engine.pulse import Pulse
+from holdfast._engine.roster import Roster
 from holdfast._model.figures import BUCKETS
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
 from holdfast._model.overview import COUNTED, Gauges, QueueInfo

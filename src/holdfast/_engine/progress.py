@@ -10,7 +10,8 @@ import logging
 import msgspec
 
 from holdfast._db.link import Link
-from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._engine.attempt import Attempt, now
+from holdfast._engine.roster import Roster
 from holdfast._sql.queries import Queries
 
 log = logging.getLogger("holdfast.worker")

@@ -21,11 +21,12 @@ from holdfast._db.connection import LockNotAvailable
 from holdfast._db.link import Answer, Link
 from holdfast._db.trouble import is_contended, is_data_error, is_missing_partition, tell_no_hint
 from holdfast._engine import readback
-from holdfast._engine.attempt import Roster, now
+from holdfast._engine.attempt import now
 from holdfast._engine.ending import Ending, Times, telling
 from holdfast._engine.execution import fields
 from holdfast._engine.keep import Keeper
 from holdfast._engine.readback import Fate
+from holdfast._engine.roster import Roster
 from holdfast._engine.telling import is_heard, tell_error
 from holdfast._engine.writing import Group, groups, write
 from holdfast._model.codec import simple_error

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast._db.link import Link
 from holdfast._db.trouble import is_passing, is_unknown, pause_after
 from holdfast._engine import readback
-from holdfast._engine.attempt import Attempt, Roster, now
+from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import LARGEST_FLUSH, Ending, affordable, telling
 from holdfast._engine.keep import Keeper
 from holdfast._engine.keyed import Keyed
@@ -21,6 +21,7 @@ from holdfast._engine.known import Known
 from holdfast._engine.pulse import nothing
 from holdfast._engine.readback import Fate
 from holdfast._engine.record import Recorder
+from holdfast._engine.roster import Roster
 from holdfast._engine.telling import tell_error, tell_raised_after_move
 from holdfast._model.outcome import Outcome
 from holdfast._model.tasks import Tasks

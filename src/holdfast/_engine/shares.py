@@ -8,8 +8,8 @@ becomes due gets the next slot that is free, however much waits elsewhere. With 
 
 from collections.abc import Sequence
 
-from holdfast._engine.attempt import Roster
 from holdfast._engine.pace import Allowance
+from holdfast._engine.roster import Roster
 
 LARGEST_CLAIM = 1000
 

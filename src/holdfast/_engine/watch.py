@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast._db.listen import PING_EVERY, Listener
-from holdfast._engine.attempt import Roster
 from holdfast._engine.claim import Claimer
 from holdfast._engine.ending import Ending
 from holdfast._engine.lease import Beat
@@ -16,6 +15,7 @@ from holdfast._engine.maintenance import EVERY, Maintenance
 from holdfast._engine.probes import Probes, Reply
 from holdfast._engine.pulse import Pulse
 from holdfast._engine.reap import Reaper
+from holdfast._engine.roster import Roster
 from holdfast._engine.scheduler import LOOK_EVERY, Scheduler
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Settler

@@ -18,7 +18,7 @@ from holdfast._db.listen import Listener
 from holdfast._db.transactions import Transactions
 from holdfast._db.trouble import explaining
 from holdfast._engine.aftermath import Aftermath
-from holdfast._engine.attempt import Roster, StopFlag, now
+from holdfast._engine.attempt import StopFlag, now
 from holdfast._engine.claim import Claimer
 from holdfast._engine.dispatch import Dispatch
 from holdfast._engine.execution import Execution
@@ -34,6 +34,7 @@ from holdfast._engine.progress import ProgressLog
 from holdfast._engine.reap import Reaper
 from holdfast._engine.record import LOCK_TIMEOUT
 from holdfast._engine.resources import Resources
+from holdfast._engine.roster import Roster
 from holdfast._engine.scheduler import SINCE, Scheduler
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Settler

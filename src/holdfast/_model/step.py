@@ -70,9 +70,11 @@ class Step:
         """The names under which its args are stored; None if there may be others."""
         raise NotImplementedError
 
-    def decode(self, args: bytes) -> Any:
-        """The value to call this step with, or a DecodeError."""
-        return self._decoder(self.current_args(args) if self._upgrades else args)
+    @cached_property
+    def decode(self) -> Callable[[bytes], Any]:
+        """Makes of args the value to call this step with, or raises a DecodeError."""
+        decoder = self._decoder
+        return (lambda args: decoder(self.current_args(args))) if self._upgrades else decoder
 
     def current_args(self, args: bytes) -> bytes:
         """The args of a row under an old name, as today's step has them."""
@@ -98,6 +100,7 @@ class Step:
             return self
         older = copy.copy(self)
         older._upgrades = wanted
+        vars(older).pop("decode", None)  # that of today's rows
         return older
 
     @cached_property

@@ -46,7 +46,7 @@ WHERE t.queue = :queue::text AND t.id = ANY (/*which*/(/*suspects*/ARRAY(
         FOR UPDATE SKIP LOCKED
     ) AS due
     LIMIT :limit::integer))[1 : :limit::integer]/*which*/)
-RETURNING uuid_send(t.id), t.kind, t.step, t.args, t.attempt, t.moves, t.errors, t.crashes, t.priority,
+RETURNING uuid_send(t.id), t.kind, t.step, substr(jsonb_send(t.args), 2), t.attempt, t.moves, t.errors, t.crashes, t.priority,
           date_part('epoch', t.run_at), (SELECT date_part('epoch', holdfast.now())),
           t.key, t.headers, t.deadline
 
