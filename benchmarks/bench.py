@@ -57,6 +57,10 @@ class Bench:
         """For what is measured at the same time as something else."""
         return replace(self, place=self.place.apart(f"{what}_{_short(system)}"))
 
+    def beside(self, number: int) -> "Bench":
+        """On one of several servers: for what goes on by turns with something else."""
+        return replace(self, place=self.place.beside(number))
+
     def count(self, system: System, tasks: int | None = None) -> int:
         """How many tasks a system gets: slow ones get fewer."""
         return max(50, int((self.sizes.tasks if tasks is None else tasks) * system.few))

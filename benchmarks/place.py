@@ -3,10 +3,12 @@
 import os
 import platform
 import shutil
+import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import mkdtemp
@@ -36,12 +38,16 @@ WORK = "holdfast_bench"
 
 @dataclass
 class Place:
-    """A server. `pid` is its postmaster's, if it runs here and is ours; `name` is that of the work database."""
+    """A server. `pid` is its postmaster's, if it runs here and is ours; `name` is that of the work database.
+
+    `another` starts one more like it, if it is ours.
+    """
 
     url: str
     pgbench: str
     pid: int | None = None
     name: str = WORK
+    another: "Callable[[int], Place] | None" = None
 
     def database(self, name: str) -> str:
         """The URL of another database of this server."""
@@ -54,6 +60,24 @@ class Place:
     def apart(self, name: str) -> "Place":
         """The same server with a work database of its own, for what is measured at the same time as others."""
         return replace(self, name=f"{WORK}_{name}")
+
+    def beside(self, number: int) -> "Place":
+        """One of several servers that are alike, each of which can stand still while the others go on.
+
+        Started when it is asked for, and there until the end. Of a server elsewhere it is a database of its own.
+        """
+        return self.apart(f"side_{number}") if self.another is None else self.another(number)
+
+    def stand_still(self) -> None:
+        """Stops all processes of this server, in the midst of whatever they do; not those of a server elsewhere."""
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGSTOP)  # first: it begins no others then
+            _signal(_own_children(self.pid), signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """From where they were stopped."""
+        if self.pid is not None:
+            _signal([*_own_children(self.pid), self.pid], signal.SIGCONT)
 
     def execute(self, statement: sql.Composed | LiteralString, *, at_work: bool = False) -> list[tuple[Any, ...]]:
         """Executes a statement, in the work database or beside it."""
@@ -104,12 +128,6 @@ class Place:
             return None
         own = _times(self.pid)
         return sum(own) + sum(sum(_times(pid)[:2]) for pid in _children(self.pid))
-
-    def busy(self) -> bool:
-        """Whether a session of the work database is at work, or waits for the disk. Not seen of a server elsewhere."""
-        if self.pid is None:
-            return False
-        return any(_state(pid) in "RD" for pid in _children(self.pid) if f" {self.name} " in _title(pid))
 
     @contextmanager
     def counting_statements(self) -> Iterator[None]:
@@ -170,22 +188,26 @@ def place(url: str | None) -> Iterator[Place]:
         finally:
             found.drop_all()
         return
+    with ExitStack() as servers:
+        yield _started(servers)
+
+
+def _started(servers: ExitStack) -> Place:
     folder = Path(mkdtemp(prefix="holdfast-bench-"))
-    try:
-        server = embedded.start(folder)
-        started = Place(server.url(), str(server.bindir / "pgbench"), server.pid)
-        # Its log of changes is recycled, as on a server that has run for a while. Else each measurement would have to
-        # make and zero those files first, because the one before it has ended with a checkpoint.
-        started.execute("ALTER SYSTEM SET min_wal_size = '1GB'")
-        # There to count the statements of an idle worker; otherwise it does nothing.
-        started.execute("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'")
-        started.execute("ALTER SYSTEM SET \"pg_stat_statements.track\" = 'none'")
-        server.restart()
-        started.pid = server.pid
-        yield started
-    finally:
-        embedded.reset(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+    servers.callback(shutil.rmtree, folder, ignore_errors=True)
+    servers.callback(embedded.reset, folder)
+    server = embedded.start(folder)
+    started = Place(server.url(), str(server.bindir / "pgbench"), server.pid)
+    # Its log of changes is recycled, as on a server that has run for a while. Else each measurement would have to
+    # make and zero those files first, because the one before it has ended with a checkpoint.
+    started.execute("ALTER SYSTEM SET min_wal_size = '1GB'")
+    # There to count the statements of an idle worker; otherwise it does nothing.
+    started.execute("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'")
+    started.execute("ALTER SYSTEM SET \"pg_stat_statements.track\" = 'none'")
+    server.restart()
+    started.pid = server.pid
+    started.another = cache(lambda _: _started(servers))
+    return started
 
 
 def _pgbench() -> str:
@@ -226,20 +248,15 @@ def _times(pid: int) -> tuple[float, float, float, float]:
     return user, system, ended_user, ended_system
 
 
-def _state(pid: int) -> str:
-    """What a process does: R for running, D if it waits for the disk."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, number)
 
 
-def _title(pid: int) -> str:
-    """Of a server's session: who it is, and in which database."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
+def _own_children(pid: int) -> list[int]:
+    """Of a process with one thread."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _children(pid: int) -> list[int]:

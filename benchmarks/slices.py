@@ -1,8 +1,9 @@
-"""Drains side by side, in slices of time: each goes on for a quarter of a second, then stands still for the others.
+"""Drains side by side, in slices of time: each goes on for a tenth of a second, then stands still for the others.
 
 A machine that others use as well is half as fast for seconds at a time, and nothing here tells. Of drains that follow
-each other, one then looks faster by chance; in slices all of them meet the same. Workers that stand still are stopped
-by a signal; what the server was asked for before is finished at their expense, not at that of the next.
+each other, one then looks faster by chance; in slices all of them meet the same. Each has a server of its own, all of
+which are alike: whoever stands still is stopped by a signal, its server included, and goes on as if nothing had been.
+A server that is not ours cannot be stopped: what it was asked for it finishes meanwhile.
 """
 
 import time
@@ -13,10 +14,8 @@ from dataclasses import dataclass
 from benchmarks.place import Place
 from benchmarks.systems import PATIENCE, Crew, System, Trouble
 
-SLICE = 0.25
-QUIET = 0.001
-LONGEST_WAIT = 0.1
-"""Seconds: that each goes on, between two looks whether the server is at work, and after which it is not waited for."""
+SLICE = 0.1
+"""Seconds that each goes on."""
 
 
 @dataclass
@@ -39,17 +38,26 @@ def drain_in_slices(sides: Sequence[tuple[System, Place, int]], tasks: int) -> l
 def by_turns(crews: Sequence[Crew], tasks: int) -> list[float]:
     """The same of crews that are ready."""
     sides = [_Side(crew) for crew in crews]
-    while left := [side for side in sides if not side.done]:
-        for side in left:
-            _go_on(side, tasks)
-            if side.active > PATIENCE:
-                handled = sum(side.crew.counts)
-                raise Trouble(f"{side.crew.system.name} handled {handled:,} of {tasks:,} in {PATIENCE:.0f} s")
+    order = list(sides)
+    try:
+        for crew in crews:
+            crew.place.stand_still()
+        while left := [side for side in order if not side.done]:
+            for side in left:
+                _go_on(side, tasks)
+                if side.active > PATIENCE:
+                    handled = sum(side.crew.counts)
+                    raise Trouble(f"{side.crew.system.name} handled {handled:,} of {tasks:,} in {PATIENCE:.0f} s")
+            order.reverse()  # nobody always comes after the same one, and what changes slowly meets all alike
+    finally:
+        for crew in crews:
+            crew.place.go_on()
     return [tasks / side.active for side in sides]
 
 
 def _go_on(side: _Side, tasks: int) -> None:
     crew, began = side.crew, time.monotonic()
+    crew.place.go_on()
     if side.begun:
         crew.go_on()
     else:
@@ -62,14 +70,6 @@ def _go_on(side: _Side, tasks: int) -> None:
             side.done = True
             break
     crew.stand_still()
+    crew.place.stand_still()
     if not side.done:
-        _await_quiet(crew)
         side.active += time.monotonic() - began
-
-
-def _await_quiet(crew: Crew) -> None:
-    """Until the server has done what it was asked for: at two looks nothing is at work for these workers."""
-    end, looks = time.monotonic() + LONGEST_WAIT, 0
-    while looks < 2 and time.monotonic() < end:
-        looks = 0 if crew.place.busy() else looks + 1
-        time.sleep(QUIET)

@@ -41,7 +41,7 @@ def _insert(bench: Bench, statement: str, count: int) -> None:
 def _old_snapshot(url: str) -> AbstractContextManager[object]:
     connection = psycopg.connect(url)
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-    # Without an id of its own, which all databases of the server would have to mind: the clean drain is in another.
+    # Without an id of its own, which all databases of a server would have to mind: elsewhere the clean drain is in one.
     connection.execute("SELECT 1 FROM pg_class LIMIT 1")
     return connection
 
@@ -49,7 +49,7 @@ def _old_snapshot(url: str) -> AbstractContextManager[object]:
 def measure(what: str, bench: Bench, system: System) -> dict[str, float]:
     """Side by side with a clean drain of as many tasks."""
     tasks = bench.count(system, bench.sizes.snapshot if what == "snapshot" else None)
-    hindered, clean = bench.apart(system, "hindered"), bench.apart(system, "clean")
+    hindered, clean = bench.beside(0), bench.beside(1)
     planted = what if what in ("future", "archived", "unroutable") else ""
     hindered.fresh(system, planted, partial(_plant, hindered, system, planted))
     hindered.fill(system, tasks, priorities=10 if what == "priorities" else 1)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from benchmarks.bench import Bench, Figure, Found, Workload, one_by_one, together
-from benchmarks.place import await_quiet_statistics, usage
+from benchmarks.place import Place, await_quiet_statistics, usage
 from benchmarks.slices import drain_in_slices
 from benchmarks.systems import Crew, System
 
@@ -31,13 +31,13 @@ def measure(processes: int, bench: Bench, system: System) -> dict[str, float]:
 
 def race(bench: Bench, systems: Sequence[System]) -> list[Found]:
     """One and two processes of each system, all of them in slices."""
-    sides = []
+    sides: list[tuple[System, Place, int]] = []
     for processes in (1, 2):
         for system in systems:
-            apart = bench.apart(system, f"race_{processes}")
-            apart.fresh(system)
-            apart.fill(system, bench.sizes.tasks)
-            sides.append((system, apart.place, processes))
+            beside = bench.beside(len(sides))
+            beside.fresh(system)
+            beside.fill(system, bench.sizes.tasks)
+            sides.append((system, beside.place, processes))
     rates = drain_in_slices(sides, bench.sizes.tasks)
     pairs = zip(rates, rates[len(systems) :], strict=False)
     return [{"rate": one, "two": two, "over_one": two / one} for one, two in pairs]
@@ -81,5 +81,5 @@ RACE = Workload(
     },
     together(race),
     needs=["race"],
-    turns=3,
+    turns=9,
 )

@@ -10,13 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import psycopg
 import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import slices
 from benchmarks.bench import Bench, Figure, Sizes, Workload, at_once, one_by_one
 from benchmarks.chart import draw
-from benchmarks.place import Place, place
+from benchmarks.place import Place, _own_children, place
 from benchmarks.report import page, terminal
 from benchmarks.results import Results
 from benchmarks.runner import run
@@ -150,6 +151,7 @@ class OneAtATime(Crew):
     """Handles ten tasks at each look, and knows who is at it, and for how long."""
 
     at_it: ClassVar[list["OneAtATime"]] = []
+    began: ClassVar[list["OneAtATime"]] = []
     moment: ClassVar[float] = 0.0
     recorded = False
 
@@ -164,6 +166,7 @@ class OneAtATime(Crew):
     def go_on(self) -> None:
         assert not self.at_it, "the others stand still meanwhile"
         self.at_it.append(self)
+        self.began.append(self)
 
     def stand_still(self) -> None:
         self.at_it.remove(self)
@@ -193,19 +196,41 @@ def test_drains_side_by_side_go_on_one_at_a_time_and_only_their_own_time_counts(
 ) -> None:
     clock = SimpleNamespace(monotonic=lambda: OneAtATime.moment, sleep=OneAtATime.pass_time)
     monkeypatch.setattr(slices, "time", clock)
+    monkeypatch.setattr(slices, "SLICE", 0.25)
     crews = [OneAtATime(OURS[0], server, [], [0]) for _ in range(3)]
     rates = slices.by_turns(crews, 600)
     assert all(crew.recorded for crew in crews)
-    # Sixty looks of a hundredth of a second; twice it is seen that the server has nothing more to do.
-    active = 0.6 + 2 * 2 * slices.QUIET
+    active = 0.6  # sixty looks of a hundredth of a second
     assert rates == pytest.approx([600 / active] * 3)
     assert OneAtATime.moment == pytest.approx(3 * active)
+    there, back = [*map(id, OneAtATime.began[:3])], [*map(id, OneAtATime.began[3:6])]
+    assert there == back[::-1] == [*map(id, crews)], "nobody always comes after the same one"
 
 
 def test_a_drain_side_by_side_that_does_not_end_is_given_up(server: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "PATIENCE", 0.0)
     with pytest.raises(Trouble, match="holdfast handled 0 of 10 in 0 s"):
         slices.by_turns([Standing(OURS[0], server, [], [0])], 10)
+
+
+def test_a_server_of_its_own_stands_still_with_all_its_sessions_while_others_go_on() -> None:
+    def states(server: Place) -> set[str]:
+        pids = [server.pid, *_own_children(server.pid or 0)]
+        return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids}
+
+    with place(None) as server:
+        one, two = server.beside(0), server.beside(1)
+        assert len({server.url, one.url, two.url}) == 3 and server.beside(0) is one
+        with psycopg.connect(one.url) as session:
+            one.stand_still()
+            try:
+                while states(one) != {"T"}:  # a signal takes a moment
+                    time.sleep(0.01)
+                assert server.execute("SELECT 1") == two.execute("SELECT 1") == [(1,)]
+            finally:
+                one.go_on()
+            assert session.execute("SELECT 1").fetchall() == [(1,)]
+            assert "T" not in states(one)
 
 
 def test_workers_that_stand_still_do_nothing_until_they_go_on(server: Place) -> None:
