@@ -1,13 +1,13 @@
 """Measures Holdfast, its peers and the server alone, side by side.
 
-    python -m benchmarks                          everything, in an hour and a quarter; peers are installed into
+    python -m benchmarks                          everything, in an hour and a half; peers are installed into
                                                   benchmarks/.peers first
     python -m benchmarks --quick                  Holdfast and the server alone, in about two minutes
     python -m benchmarks --only drain,bulk --systems holdfast,graphile-worker --tasks 50000
     python -m benchmarks --only idle --add        measured once more, or later than the rest; the other figures stay
     python -m benchmarks --publish                the page and the chart of docs/, from the last full run
 
-Starts an embedded server with fsync and synchronous_commit on, unless a URL is given: that server must allow to
+Starts embedded servers with fsync and synchronous_commit on, unless a URL is given: that server must allow to
 create databases. Prints the machine, versions, settings and a table; writes results.json, report.md and chart.svg, anew
 after each workload.
 """

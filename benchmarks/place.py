@@ -71,13 +71,13 @@ class Place:
     def stand_still(self) -> None:
         """Stops all processes of this server, in the midst of whatever they do; not those of a server elsewhere."""
         if self.pid is not None:
-            os.kill(self.pid, signal.SIGSTOP)  # first: it begins no others then
-            _signal(_own_children(self.pid), signal.SIGSTOP)
+            _signal([self.pid], signal.SIGSTOP)  # first: it begins no others then
+            _signal(_sessions(self.pid), signal.SIGSTOP)
 
     def go_on(self) -> None:
         """From where they were stopped."""
         if self.pid is not None:
-            _signal([*_own_children(self.pid), self.pid], signal.SIGCONT)
+            _signal([*_sessions(self.pid), self.pid], signal.SIGCONT)
 
     def execute(self, statement: sql.Composed | LiteralString, *, at_work: bool = False) -> list[tuple[Any, ...]]:
         """Executes a statement, in the work database or beside it."""
@@ -180,7 +180,7 @@ class Place:
 
 @contextmanager
 def place(url: str | None) -> Iterator[Place]:
-    """The server at a URL, or one that lives for this run only."""
+    """The server at a URL, or one that lives for this run only, and others beside it."""
     if url is not None:
         found = Place(url, _pgbench())
         try:
@@ -206,7 +206,9 @@ def _started(servers: ExitStack) -> Place:
     started.execute("ALTER SYSTEM SET \"pg_stat_statements.track\" = 'none'")
     server.restart()
     started.pid = server.pid
-    started.another = cache(lambda _: _started(servers))
+    servers.callback(started.go_on)  # or it could not be ended
+    if _children_of(server.pid).exists():  # else nobody knows whom to stop: databases of one server take turns
+        started.another = cache(lambda _: _started(servers))
     return started
 
 
@@ -254,9 +256,16 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _own_children(pid: int) -> list[int]:
-    """Of a process with one thread."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def _sessions(pid: int) -> list[int]:
+    """The processes that a postmaster has begun; none if it has ended, or the system does not tell."""
+    try:
+        return [int(child) for child in _children_of(pid).read_text().split()]
+    except OSError:
+        return []
+
+
+def _children_of(pid: int) -> Path:
+    return Path(f"/proc/{pid}/task/{pid}/children")
 
 
 def _children(pid: int) -> list[int]:

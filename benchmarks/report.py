@@ -27,7 +27,7 @@ def page(results: Results, chart: str) -> str:
         "# Benchmarks",
         "",
         "Generated from the last run of `make bench`. Absolute figures belong to one machine and one hour:",
-        "what counts are ratios between systems that took turns on the same server.",
+        "what counts are ratios between systems that took turns on the same machine.",
         "",
         f"Measured {_when(facts)} on {machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB,"
         f" {machine['system']}; load before the run {machine['load_before']}. Server and workers share the machine.",
@@ -87,7 +87,7 @@ def page(results: Results, chart: str) -> str:
         " into Holdfast's own table, batches of 500 claimed and deleted by pgbench in a bare one.",
         "",
         *READING,
-        "Run it yourself: `make bench` (an hour and a quarter; peers are installed into `benchmarks/.peers`),"
+        "Run it yourself: `make bench` (an hour and a half; peers are installed into `benchmarks/.peers`),"
         " `make bench ARGS=--quick` (two minutes, Holdfast and the server alone), `make bench ARGS=--help`.",
         "",
     ]

@@ -51,7 +51,7 @@ def by_turns(crews: Sequence[Crew], tasks: int) -> list[float]:
             order.reverse()  # nobody always comes after the same one, and what changes slowly meets all alike
     finally:
         for crew in crews:
-            crew.place.go_on()
+            crew.place.go_on()  # whatever was raised: nobody could end a server that stands still
     return [tasks / side.active for side in sides]
 
 
@@ -65,7 +65,7 @@ def _go_on(side: _Side, tasks: int) -> None:
         side.begun = True
     while (moment := time.monotonic()) < began + SLICE:
         if crew.take_in(min(0.01, began + SLICE - moment)) >= tasks:
-            side.active += crew.ended - began
+            side.active += max(0.0, crew.ended - began)  # the last line of a slice may be read in the next one
             crew.until(tasks)  # recorded, too
             side.done = True
             break

@@ -10,14 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import psycopg
 import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import slices
 from benchmarks.bench import Bench, Figure, Sizes, Workload, at_once, one_by_one
 from benchmarks.chart import draw
-from benchmarks.place import Place, _own_children, place
+from benchmarks.place import Place, _sessions, place
 from benchmarks.report import page, terminal
 from benchmarks.results import Results
 from benchmarks.runner import run
@@ -157,7 +156,7 @@ class OneAtATime(Crew):
 
     @classmethod
     def pass_time(cls, seconds: float) -> None:
-        cls.moment += seconds
+        OneAtATime.moment += seconds
 
     def go(self) -> float:
         self.go_on()
@@ -191,11 +190,17 @@ class Standing(OneAtATime):
         return 0
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes only where it is passed."""
+    monkeypatch.setattr(slices, "time", SimpleNamespace(monotonic=lambda: OneAtATime.moment))
+    monkeypatch.setattr(OneAtATime, "moment", 0.0)
+    monkeypatch.setattr(OneAtATime, "began", [])
+
+
 def test_drains_side_by_side_go_on_one_at_a_time_and_only_their_own_time_counts(
-    server: Place, monkeypatch: pytest.MonkeyPatch
+    server: Place, clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = SimpleNamespace(monotonic=lambda: OneAtATime.moment, sleep=OneAtATime.pass_time)
-    monkeypatch.setattr(slices, "time", clock)
     monkeypatch.setattr(slices, "SLICE", 0.25)
     crews = [OneAtATime(OURS[0], server, [], [0]) for _ in range(3)]
     rates = slices.by_turns(crews, 600)
@@ -213,24 +218,56 @@ def test_a_drain_side_by_side_that_does_not_end_is_given_up(server: Place, monke
         slices.by_turns([Standing(OURS[0], server, [], [0])], 10)
 
 
-def test_a_server_of_its_own_stands_still_with_all_its_sessions_while_others_go_on() -> None:
-    def states(server: Place) -> set[str]:
-        pids = [server.pid, *_own_children(server.pid or 0)]
-        return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids}
+def test_the_last_line_of_a_slice_that_is_read_in_the_next_one_ends_the_first(
+    server: Place, clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE", 0.25)
+
+    class Late(OneAtATime):
+        def take_in(self, timeout: float) -> int:
+            self.pass_time(timeout)
+            self.ended = 0.2
+            return 10 if self.moment > 0.265 else 0  # not in its first slice
+
+    rates = slices.by_turns([Late(OURS[0], server, [], [10]), OneAtATime(OURS[0], server, [], [0])], 10)
+    assert rates[0] == pytest.approx(10 / 0.25), "the time of others is neither added nor taken away"
+
+
+def states(server: Place) -> set[str]:
+    pids = [server.pid, *_sessions(server.pid or 0)]
+    return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids}
+
+
+def test_servers_of_their_own_stand_still_while_others_go_on_and_none_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    class Looking(Crew):
+        def go(self) -> float:
+            return time.monotonic()
+
+        def take_in(self, timeout: float) -> int:
+            for name, each in servers.items():
+                goes_on = each is self.place
+                while ("T" in states(each)) is goes_on:  # a signal takes a moment
+                    time.sleep(0.01)
+                if goes_on:
+                    assert each.execute("SELECT 1") == [(1,)]
+                    seen.append((name, "".join(n for n, other in servers.items() if other is not each)))
+            return 0
 
     with place(None) as server:
-        one, two = server.beside(0), server.beside(1)
-        assert len({server.url, one.url, two.url}) == 3 and server.beside(0) is one
-        with psycopg.connect(one.url) as session:
-            one.stand_still()
-            try:
-                while states(one) != {"T"}:  # a signal takes a moment
-                    time.sleep(0.01)
-                assert server.execute("SELECT 1") == two.execute("SELECT 1") == [(1,)]
-            finally:
-                one.go_on()
-            assert session.execute("SELECT 1").fetchall() == [(1,)]
-            assert "T" not in states(one)
+        servers = {"a": server.beside(0), "b": server.beside(1)}
+        assert len({server.url, *(each.url for each in servers.values())}) == 3
+        assert server.beside(0) is servers["a"]
+        monkeypatch.setattr(slices, "PATIENCE", 0.3)
+        with pytest.raises(Trouble, match="handled 0 of 10"):
+            slices.by_turns([Looking(OURS[0], each, [], [0]) for each in servers.values()], 10)
+        assert {("a", "b"), ("b", "a")} <= set(seen)
+        for each in servers.values():
+            assert "T" not in states(each)
+            assert each.execute("SELECT 1") == [(1,)]
 
 
 def test_workers_that_stand_still_do_nothing_until_they_go_on(server: Place) -> None:
