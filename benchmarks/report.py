@@ -55,8 +55,8 @@ def page(results: Results, chart: str) -> str:
         "",
         *_table(["system", "version", "settings", "keeps of a finished task"], _systems(results)),
         "",
-        "Slow systems get fewer tasks: PgQueuer a third, chancy a fifth, procrastinate and absurd a twentieth, DBOS a"
-        " thirtieth.",
+        "Slow systems get fewer tasks: PgQueuer a third, chancy a tenth, procrastinate and absurd a fiftieth, DBOS a"
+        " hundredth.",
         "",
     ]
     for workload in dict.fromkeys(r.workload for r in results.figures):
@@ -68,8 +68,8 @@ def page(results: Results, chart: str) -> str:
         " last task. All must be recorded as done afterwards. CPU and memory are read from the system, WAL and commits"
         " from the server.",
         "- *turns*: what takes seconds is measured several times in each round: fast systems take nine turns at"
-        " enqueues of one caller and at drains side by side, three at enqueues of 16, at bulk enqueues and at other"
-        " drains, also beside archived tasks and of ten priorities. The median of these is the figure of the round."
+        " enqueues of one caller and at drains side by side, three at enqueues of 16, at bulk enqueues, at drains of"
+        " one process, beside archived tasks and of ten priorities. The median of these is the figure of the round."
         " Targets against others are medians of ratios, turn by turn.",
         "- *slices*: a machine that others use as well is half as fast for seconds at a time. Drains whose ratios are"
         " targets therefore go on side by side, each for a tenth of a second before the others do: one and two"

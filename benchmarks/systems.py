@@ -101,7 +101,7 @@ SYSTEMS = [
         "the row",
         "SELECT count(*) FROM chancy_jobs WHERE state IN ('pending', 'running', 'retrying')",
         package="chancy",
-        few=0.2,
+        few=0.1,
     ),
     System(
         "procrastinate",
@@ -110,7 +110,7 @@ SYSTEMS = [
         "the row and its events",
         "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
         package="procrastinate",
-        few=0.05,
+        few=0.02,
     ),
     System(
         "absurd",
@@ -120,7 +120,7 @@ SYSTEMS = [
         "SELECT count(*) FROM absurd.t_default WHERE state NOT IN ('completed', 'failed', 'cancelled')",
         _can("steps"),
         "absurd-sdk",
-        0.05,
+        0.02,
     ),
     System(
         "DBOS",
@@ -130,7 +130,7 @@ SYSTEMS = [
         "SELECT count(*) FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING')",
         _can("steps"),
         "dbos",
-        0.03,
+        0.01,
     ),
 ]
 

@@ -78,13 +78,20 @@ def attempts(url: str, id: UUID) -> list[tuple[int, str, str | None]]:
     return sql(url, "SELECT attempt, step, outcome FROM holdfast.attempts WHERE task_id = $1 ORDER BY attempt", id)
 
 
+def rows(url: str) -> dict[UUID, dict[str, Any]]:
+    """The rows of all unfinished tasks."""
+    with connect_sync(url) as connection:
+        cursor = connection.execute(b"SELECT * FROM holdfast.task")
+        names = [column.name for column in cursor.description or ()]
+        found = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+    return {each["id"]: each for each in found}
+
+
 def row(url: str, id: UUID) -> dict[str, Any]:
     """The row of an unfinished task."""
-    with connect_sync(url) as connection:
-        cursor = connection.execute(b"SELECT * FROM holdfast.task WHERE id = $1", [id])
-        found = cursor.fetchone()
-        assert found is not None, f"there is no unfinished task {id}"
-        return {column.name: value for column, value in zip(cursor.description or (), found, strict=True)}
+    found = rows(url)
+    assert id in found, f"there is no unfinished task {id}"
+    return found[id]
 
 
 def _started(worker: Worker, task: "asyncio.Task[None]") -> bool:

@@ -11,10 +11,11 @@ from holdfast import EnqueueRefused, Entry, HoldfastError, KeyTaken, Tasks
 from holdfast._db import pool
 from holdfast._db.connection import run
 from holdfast._model import request
-from holdfast._sql import plans, rows
+from holdfast._sql import plans
+from holdfast._sql import rows as copying
 from holdfast.testing import Harness
 
-from .support import row
+from .support import rows
 
 tasks = Tasks()
 MANY = plans.COPIED + 100
@@ -41,7 +42,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
 
     def notice(name: str) -> None:
-        pieces = getattr(rows, name)
+        pieces = getattr(copying, name)
 
         def noticed(*arguments: Any) -> Any:
             seen.append("COPY")
@@ -99,10 +100,11 @@ async def test_Q12_a_copy_writes_what_statements_write(
     monkeypatch.setattr(plans, "COPIED", 10**9)
     written = await holdfast.app.enqueue_many(odd_entries())
     assert copies == ["COPY", "COPY"]
+    stored = rows(holdfast.url)
     for ours, others, theirs in zip(copied, blocking, written, strict=True):
-        expected = row(holdfast.url, theirs.id) | {"id": None}
-        assert row(holdfast.url, ours.id) | {"id": None} == expected
-        assert row(holdfast.url, others.id) | {"id": None} == expected
+        expected = stored[theirs.id] | {"id": None}
+        assert stored[ours.id] | {"id": None} == expected
+        assert stored[others.id] | {"id": None} == expected
 
 
 @pytest.mark.parametrize("blocking", [False, True])
@@ -117,8 +119,9 @@ async def test_Q12_a_copy_of_bare_tasks_writes_what_statements_write(
     monkeypatch.setattr(plans, "COPIED", 10**9)
     written = await holdfast.app.enqueue_many(calls)
     assert copies == ["COPY"]
+    stored = rows(holdfast.url)
     for ours, theirs in zip(copied, written, strict=True):
-        assert row(holdfast.url, ours.id) | {"id": None} == row(holdfast.url, theirs.id) | {"id": None}
+        assert stored[ours.id] | {"id": None} == stored[theirs.id] | {"id": None}
 
 
 @pytest.mark.parametrize("blocking", [False, True])
@@ -221,7 +224,7 @@ async def test_Q12_a_bulk_that_goes_on_may_take_longer_than_a_call(
 ) -> None:
     """Half a second for each of them, whose size is beyond what lies between us and the server."""
     monkeypatch.setattr(pool, "CALL_TIMEOUT", 5.0)
-    monkeypatch.setattr(rows, "AT_ONCE", 1)
+    monkeypatch.setattr(copying, "AT_ONCE", 1)
     monkeypatch.setattr(plans, "COPIED", 1)
     holdfast.sql(
         "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS "

@@ -172,7 +172,7 @@ class Dispatch:
         attempt: Attempt | None = first
         while attempt is not None:
             attempt.stop_flag, attempt.handle = flag, this
-            if moment - attempt.held_since > self._lease and self._out_of_contact():
+            if self._is_late(attempt, moment) and self._out_of_contact():
                 self._end(attempt, Released())  # the fence decides whether it is still ours
             else:
                 runner, self._runner = self._runner or Runner(self._attend()), None
