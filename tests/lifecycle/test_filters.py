@@ -121,5 +121,5 @@ def test_values_never_become_sql(db: Db) -> None:
 
 def test_the_archive_is_not_read_for_unfinished_tasks(db: Db) -> None:
     plan = db.explain(insights.tasks(db.queries, parse_filter("state:parked")))
-    assert "task_parked" in plan or "Scan using task_pkey" in plan or "Seq Scan on task" in plan
+    assert "task_parked" in plan or "using task_pkey" in plan or "Seq Scan on task" in plan  # forth or backward
     assert "archive" not in plan
