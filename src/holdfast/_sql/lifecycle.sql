@@ -5,7 +5,8 @@
 -- `id = ANY(…)`, never by a join, because joins flip to scans of the whole table; every write that ends an
 -- attempt is fenced by queue, id, worker and attempt, and a row that does not come back was lost.
 -- Per-row values of a batch travel in one JSON object by id: `:outcomes -> id -> field`. Times that a worker needs
--- for every row travel as seconds, and ids as bytes: making a datetime and a UUID of each costs more than the claim itself. Counters stop at
+-- for every row travel as seconds, and ids as bytes: making a datetime and a UUID of each costs more than the claim itself. So do args, without
+-- the number of their format, which is the first byte of what jsonb_send gives. Counters stop at
 -- their largest value, so that a number written by hand cannot end every worker.
 
 -- claim --
