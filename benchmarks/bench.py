@@ -19,7 +19,7 @@ class Sizes:
     """How much of everything."""
 
     tasks: int = 100_000
-    seconds: float = 1.0
+    seconds: float = 4.0
     samples: int = 500
     mixed_seconds: float = 10.0
     behind: int = 1_000_000
@@ -34,6 +34,7 @@ class Sizes:
 
 QUICK = Sizes(
     tasks=40_000,
+    seconds=1.0,
     samples=100,
     mixed_seconds=3.0,
     behind=100_000,
@@ -111,7 +112,7 @@ Turn: TypeAlias = Callable[[Bench, Sequence[System]], Iterable[Found | str]]
 
 def one_by_one(measure: Callable[[Bench, System], Found]) -> Turn:
     """One system after the other."""
-    return lambda bench, systems: (_or_why_not(measure, bench, system) for system in systems)
+    return lambda bench, systems: (or_why_not(measure, bench, system) for system in systems)
 
 
 def at_once(measure: Callable[[Bench, System], Found]) -> Turn:
@@ -119,7 +120,7 @@ def at_once(measure: Callable[[Bench, System], Found]) -> Turn:
 
     def turn(bench: Bench, systems: Sequence[System]) -> Iterable[Found | str]:
         with ThreadPoolExecutor(max(1, len(systems))) as threads:
-            return list(threads.map(lambda system: _or_why_not(measure, bench.apart(system), system), systems))
+            return list(threads.map(lambda system: or_why_not(measure, bench.apart(system), system), systems))
 
     return turn
 
@@ -128,13 +129,14 @@ def together(measure: Callable[[Bench, Sequence[System]], list[Found]]) -> Turn:
     """All systems by one measurement; if one of them fails, there is nothing of any."""
 
     def turn(bench: Bench, systems: Sequence[System]) -> Iterable[Found | str]:
-        found = _or_why_not(measure, bench, systems)
+        found = or_why_not(measure, bench, systems)
         return [found] * len(systems) if isinstance(found, str) else found
 
     return turn
 
 
-def _or_why_not(measure: Callable[[Bench, T], Made], bench: Bench, what: T) -> Made | str:
+def or_why_not(measure: Callable[[Bench, T], Made], bench: Bench, what: T) -> Made | str:
+    """What was measured, or why it could not be."""
     try:
         return measure(bench, what)
     except (Trouble, psycopg.Error) as error:

@@ -1,9 +1,10 @@
-"""Drains side by side, in slices of time: each goes on for a tenth of a second, then stands still for the others.
+"""Side by side, in slices of time: each goes on for a tenth of a second, then stands still for the others.
 
 A machine that others use as well is half as fast for seconds at a time, and nothing here tells. Of drains that follow
 each other, one then looks faster by chance; in slices all of them meet the same. Each has a server of its own, all of
 which are alike: whoever stands still is stopped by a signal, its server included, and goes on as if nothing had been.
-A server that is not ours cannot be stopped: what it was asked for it finishes meanwhile.
+A server that is not ours cannot be stopped: what it was asked for it finishes meanwhile. Callers that enqueue share
+one: what they have asked for when they are stopped is a task for each of them.
 """
 
 import time
@@ -12,10 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from benchmarks.place import Place
-from benchmarks.systems import PATIENCE, Crew, System, Trouble
+from benchmarks.systems import PATIENCE, Child, Crew, System, Trouble
 
 SLICE = 0.1
 """Seconds that each goes on."""
+WARM_UP = 0.5
+"""Seconds from the first task of callers until they count: all of their connections are open then."""
 
 
 @dataclass
@@ -73,3 +76,58 @@ def _go_on(side: _Side, tasks: int) -> None:
     crew.place.stand_still()
     if not side.done:
         side.active += time.monotonic() - began
+
+
+class Callers:
+    """Callers of one system that enqueue as long as they are let. Made, they have begun, and stand still."""
+
+    def __init__(self, system: System, place: Place, callers: int) -> None:
+        self._system = system
+        self._place = place
+        options = {"callers": callers, "seconds": PATIENCE, "pgbench": place.pgbench}
+        self._child = Child(system, "single", place.work, options)
+        self._active = 0.0
+        try:
+            self._warm_up()
+        except BaseException:
+            self.end()
+            raise
+        self._before = system.waiting(place)
+
+    def _warm_up(self) -> None:
+        end = time.monotonic() + PATIENCE
+        while not self._system.waiting(self._place):
+            self._listen(0.01)
+            if time.monotonic() > end:
+                raise Trouble(f"{self._system.name} enqueued nothing in {PATIENCE:.0f} s")
+        self._listen(WARM_UP)
+        self._child.stand_still()
+
+    def go_on(self) -> None:
+        """For a slice of time."""
+        began = time.monotonic()
+        self._child.go_on()
+        self._listen(SLICE)
+        self._child.stand_still()
+        self._active += time.monotonic() - began
+
+    def _listen(self, seconds: float) -> None:
+        """Whoever enqueues without end has nothing to say, unless something is wrong."""
+        if self._child.line(seconds) is not None:
+            raise Trouble(f"{self._system.name} stopped enqueuing")
+
+    def rate(self) -> float:
+        """Enqueued tasks per second while they were at it."""
+        return (self._system.waiting(self._place) - self._before) / self._active
+
+    def end(self) -> None:
+        self._child.end()
+
+
+def enqueue_in_slices(callers: Sequence[Callers], seconds: float) -> None:
+    """All of them go on for so many seconds."""
+    order = list(callers)
+    for _ in range(max(1, round(seconds / SLICE))):
+        for each in order:
+            each.go_on()
+        order.reverse()

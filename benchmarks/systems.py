@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, LiteralString
@@ -45,6 +46,11 @@ class System:
         program = PEER_NODE if self.adapter.endswith(".mjs") else PEER_PYTHON
         return [str(program), str(HERE / "adapters" / "peers" / self.adapter)]
 
+    def waiting(self, place: Place) -> int:
+        """How many tasks are due and not done."""
+        ((count,),) = place.execute(self.left, at_work=True)
+        return int(count)
+
 
 def _can(*more: str) -> frozenset[str]:
     return frozenset({"enqueue", "bulk", "work", *more})
@@ -64,7 +70,8 @@ SYSTEMS = [
         "raw.py",
         "pgbench single inserts, COPY by psycopg, claim 500 and delete 500 by pgbench",
         "nothing",
-        does=frozenset({"enqueue", "bulk", "drain"}),
+        "SELECT count(*) FROM holdfast.task",
+        frozenset({"enqueue", "bulk", "drain"}),
     ),
     System(
         "graphile-worker",
@@ -149,6 +156,7 @@ class Child:
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
+            start_new_session=True,  # so that signals reach what it starts as well
         )
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._errors: list[str] = []
@@ -206,8 +214,20 @@ class Child:
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
+    def stand_still(self) -> None:
+        """Stops it, and what it has started, in the midst of whatever they do."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """From where it was stopped."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it has ended: whoever reads its lines is told
+            os.killpg(self.pid, number)
+
     def end(self) -> None:
-        self._process.kill()
+        self._signal(signal.SIGKILL)
         self._process.wait()
         for reader in self._readers:
             reader.join(5)
@@ -256,12 +276,12 @@ class Crew:
     def stand_still(self) -> None:
         """Stops all workers, in the midst of whatever they do."""
         for child in self.children:
-            os.kill(child.pid, signal.SIGSTOP)
+            child.stand_still()
 
     def go_on(self) -> None:
         """From where they were stopped."""
         for child in self.children:
-            os.kill(child.pid, signal.SIGCONT)
+            child.go_on()
 
     def take_in(self, timeout: float) -> int:
         """What the workers have told, and so how many tasks they have handled."""
@@ -287,8 +307,7 @@ class Crew:
             raise Trouble(f"{self.system.name} handled {sum(self.counts):,} tasks, and there were {count:,}")
 
     def left(self) -> int:
-        ((count,),) = self.place.execute(self.system.left, at_work=True)
-        return int(count)
+        return self.system.waiting(self.place)
 
     def end(self) -> None:
         for child in self.children:

@@ -1,14 +1,30 @@
-"""Single enqueues: each caller waits for its answer, which comes after the commit, before it goes on."""
+"""Single enqueues: each caller waits for its answer, which comes after the commit, before it goes on.
 
+How long a commit takes changes by the second on a disk that others use as well. So the callers of all systems are there
+at the same time, each system with a database of its own, and go on in slices of time.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 
-from benchmarks.bench import Bench, Figure, Workload, one_by_one
+from benchmarks.bench import Bench, Figure, Found, Workload, or_why_not
+from benchmarks.slices import Callers, enqueue_in_slices
 from benchmarks.systems import System
 
 
-def measure(callers: int, bench: Bench, system: System) -> dict[str, float]:
-    bench.fresh(system)
-    return {"rate": bench.rate(system, "single", callers=callers, seconds=bench.sizes.seconds)}
+def turn(callers: int, bench: Bench, systems: Sequence[System]) -> Iterable[Found | str]:
+    with ExitStack() as stack:
+
+        def begin(bench: Bench, system: System) -> Callers:
+            bench.fresh(system)
+            made = Callers(system, bench.place, callers)
+            stack.callback(made.end)
+            return made
+
+        sides = [or_why_not(begin, bench.apart(system), system) for system in systems]
+        enqueue_in_slices([side for side in sides if isinstance(side, Callers)], bench.sizes.seconds)
+        return [side if isinstance(side, str) else {"rate": side.rate()} for side in sides]
 
 
 def workload(callers: int) -> Workload:
@@ -17,7 +33,6 @@ def workload(callers: int) -> Workload:
         f"enqueue-{callers}",
         f"Single enqueue, {who}",
         {"rate": Figure("enqueued", "tasks/s")},
-        one_by_one(partial(measure, callers)),
+        partial(turn, callers),
         needs=["enqueue"],
-        turns=9 if callers == 1 else 3,
     )
