@@ -30,7 +30,8 @@ from holdfast._sql.records import NewTask
 MOST = 1000
 """Tasks in one batch."""
 QUIET = 0.005
-"""Seconds without an enqueue after which the next is taken for one of few, and its wake-up goes along with it."""
+"""Seconds without an enqueue after which the next is taken for one of few, and its wake-up goes along with it. And
+how long a wake-up is put off while one enqueue follows another: the next one wakes for both."""
 LARGEST = 4 * 1024 * 1024
 """Bytes of args after which a batch takes no more."""
 
@@ -60,6 +61,9 @@ class Coalescer:
         self._opening = asyncio.Lock()
         self._waiting: list[_Wanted] = []
         self._flushed_at = -math.inf
+        self._unwoken: set[str] = set()
+        """Queues with tasks whose wake-up is still to be sent, after their commit."""
+        self._woken_at = -math.inf
         self._first: dict[bool, list[Query[Any]]] = {}
         self._due = math.inf
         self._limit: asyncio.TimerHandle | None = None
@@ -128,11 +132,13 @@ class Coalescer:
             await self._of.putconn(wire.connection)
 
     def _flush(self) -> None:
-        batch = self._next_batch()
+        batch, wire = self._next_batch(), self._wire
         if not batch:
+            if wire is not None:
+                self._wake(wire)
             self._rest()
             return
-        if self._wire is None:
+        if wire is None:
             self._answer(batch, [], OperationalError("the connection was closed"))
             return
         moment = asyncio.get_running_loop().time()
@@ -140,7 +146,10 @@ class Coalescer:
         self._due = moment + CALL_TIMEOUT
         if self._limit is None:
             self._watch()
-        self._send(self._wire, batch, along=rested)
+        self._send(wire, batch, along=rested)
+        if moment - self._woken_at > QUIET:
+            self._woken_at = moment
+            self._wake(wire)
 
     def _rest(self) -> None:
         if self._limit is not None:
@@ -160,16 +169,12 @@ class Coalescer:
             self._wire.close(TimeoutError("no answer"))
 
     def _send(self, wire: Wire, batch: list[_Wanted], *, along: bool) -> None:
-        """Writes a batch, and wakes workers: after its commit, or along with it if somebody may be asleep already."""
+        """Writes a batch. Workers are to be woken after its commit, or along with it if one may be asleep already."""
         queues = {wanted.task.queue for wanted in batch}
         along = along and len(queues) == 1
         alone = batch[0].task.id if len(batch) == 1 else None
         wakes = [self._queries.notify_along(queue, alone) for queue in queues] if along else []
         first = self._first[batch[0].durable]
-
-        def wake() -> None:
-            # A transaction of its own: it must see what was committed meanwhile.
-            wire.send([self._queries.notify_if_idle(queue) for queue in queues], _told_of_hint)
 
         def told(results: list[PGresult], error: BaseException | None) -> None:
             if along and error is not None and not is_unknown(error):
@@ -177,12 +182,18 @@ class Coalescer:
                 self._send(wire, batch, along=False)
                 return
             if along and error is None and not results.pop().ntuples:
-                wake()
+                self._unwoken |= queues
             self._answer(batch, results[len(first) :], error)
 
         wire.send([*first, *self._writes([wanted.task for wanted in batch]), *wakes], told)
         if not along:
-            wake()
+            self._unwoken |= queues
+
+    def _wake(self, wire: Wire) -> None:
+        """Wakes workers in a transaction of its own, after what was sent before: it must see what is committed then."""
+        if self._unwoken:
+            wire.send([self._queries.notify_if_idle(queue) for queue in self._unwoken], _told_of_hint)
+            self._unwoken.clear()
 
     def _writes(self, tasks: list[NewTask]) -> list[Query[Any]]:
         if len(tasks) == 1 and tasks[0].bare:
