@@ -67,14 +67,15 @@ def page(results: Results, chart: str) -> str:
         f"- *drain*: {sizes['tasks']:,} tasks wait already, in analyzed tables; from the start of the workers to the"
         " last task. All must be recorded as done afterwards. CPU and memory are read from the system, WAL and commits"
         " from the server.",
-        "- *turns*: what takes seconds is measured several times in each round: fast systems take nine turns at"
-        " enqueues of one caller and at drains side by side, three at enqueues of 16, at bulk enqueues, at drains of"
-        " one process, beside archived tasks and of ten priorities. The median of these is the figure of the round."
-        " Targets against others are medians of ratios, turn by turn.",
+        "- *turns*: what takes seconds is measured several times in each round: fast systems take nine turns at drains"
+        " side by side, three at bulk enqueues, at drains of one process, beside archived tasks and of ten priorities."
+        " The median of these is the figure of the round. Targets against others are medians of ratios, turn by turn.",
         "- *slices*: a machine that others use as well is half as fast for seconds at a time. Drains whose ratios are"
         " targets therefore go on side by side, each for a tenth of a second before the others do: one and two"
         " processes of Holdfast and of graphile-worker, hindered drains and clean ones. Each has a server of its own,"
-        " all alike; workers and server are stopped by a signal meanwhile.",
+        " all alike; workers and server are stopped by a signal meanwhile. Callers that enqueue one task after another"
+        f" go on in slices as well, {sizes['seconds']:.0f} seconds each in all: those of all systems are there at the"
+        " same time, on one server, and what counts is what they have enqueued.",
         "- *latency*: from the return of the enqueue, which is after its commit, to the first line of the task."
         " Less than nothing means that the task began before its producer had read the answer. Side by side: workers of"
         " Holdfast and of graphile-worker are idle at the same time, and get ten blocks of tasks each, by turns.",

@@ -221,14 +221,14 @@ class App(Operations, Tasks):
             answer = await plans.drive(plans.enqueue(self._queries, task), run)
             await run(self._queries.notify(task.queue))
             return answer
-        queries = self._queries
-        task = plans.new_task(request) or (await plans.drive(plans.new_tasks(queries, [request]), self._run))[0]
+        task = plans.new_task(request) or (await plans.drive(plans.new_tasks(self._queries, [request]), self._run))[0]
         try:
             if not task.keyed and await self._pool.enqueue(task, durable=durable):
                 return plans.Enqueued(task.id, task.kind)
-            plan, wake = plans.enqueue(queries, task), queries.notify_if_idle(task.queue)
+            plan, wake = plans.enqueue(self._queries, task), self._queries.notify_if_idle(task.queue)
             return await plans.drive(plan, partial(self._pool.run, then=wake, durable=durable))
         except DatabaseUnreachable:
+            queries = self._queries
             # The answer was lost, or the connection had been broken before. Asked again, but never done twice.
             return await self._pool.again(
                 plans.enqueue(queries, task, again=True),

@@ -53,7 +53,7 @@ FACTS: dict[str, Any] = {
     "postgres": {"server_version": "18.0", "fsync": "on", "synchronous_commit": "on"}
     | {"min_wal_size": "1GB", "shared_buffers": "256MB"},
     "peers": {"graphile-worker": "0.18.0"},
-    "sizes": {"rounds": 3, "tasks": 1000, "snapshot": 3000},
+    "sizes": {"rounds": 3, "tasks": 1000, "snapshot": 3000, "seconds": 4.0},
     "settings": {"holdfast": "defaults", "graphile-worker": "localQueue 1,000"},
     "keeps": {"holdfast": "everything", "graphile-worker": "nothing"},
 }
@@ -285,6 +285,32 @@ def test_workers_that_stand_still_do_nothing_until_they_go_on(server: Place) -> 
         assert crew.take_in(0.5) == 0
         crew.go_on()
         crew.until(100)
+
+
+@pytest.mark.parametrize("system", OURS, ids=lambda system: system.name)
+def test_callers_enqueue_only_in_their_slices(server: Place, system: System) -> None:
+    bench = Bench(server, TINY).apart(system)
+    bench.fresh(system)
+    callers = slices.Callers(system, bench.place, 2)
+    try:
+        time.sleep(0.1)  # what was on its way arrives
+        before = system.waiting(bench.place)
+        time.sleep(0.3)
+        assert system.waiting(bench.place) == before > 0
+        slices.enqueue_in_slices([callers], slices.SLICE)
+        assert callers.rate() > 0
+    finally:
+        callers.end()
+    after = system.waiting(bench.place)
+    time.sleep(0.3)
+    assert system.waiting(bench.place) == after > before
+
+
+def test_callers_that_stop_by_themselves_are_told_with_the_reason(server: Place) -> None:
+    bench = Bench(server, TINY).apart(OURS[0])
+    bench.place.create()  # without tables
+    with pytest.raises(Trouble, match=r"holdfast ended: .*(does not exist|holdfast migrate)"):
+        slices.Callers(dataclasses.replace(OURS[0], left="SELECT 0"), bench.place, 1)
 
 
 def test_figures_are_medians_with_their_range_and_ratios_are_taken_round_by_round(results: Results) -> None:

@@ -1,6 +1,7 @@
 """Enqueues that wake workers: after their commit, or along with it (M14)."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -69,6 +70,16 @@ def listening_for(holdfast: Harness, *, idle: bool) -> Iterator[Callable[[], lis
         yield heard
 
 
+def told_within_a_minute(heard: Callable[[], list[str]], count: int) -> list[str]:
+    """So much of what was told, while the event loop stands still."""
+    told = heard()
+    end = time.monotonic() + 60
+    while len(told) < count and time.monotonic() < end:
+        time.sleep(0.01)
+        told += heard()
+    return told
+
+
 @contextmanager
 def commits_held_up(holdfast: Harness) -> Iterator[None]:
     """Whoever writes tasks comes to the commit, and no further until the body ends."""
@@ -110,6 +121,66 @@ async def test_M14_nobody_is_told_twice(holdfast: Harness) -> None:
         ref = await store.enqueue(value=1)
         await holdfast.app.close()
         assert heard() == [f"queue default {ref.id}"]
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_enqueues_that_follow_each_other_are_told_of_together_as_soon_as_there_is_a_pause(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coalesce, "QUIET", 3600.0)
+    monkeypatch.setattr(coalesce, "STREAM", 1)
+    with listening_for(holdfast, idle=True) as heard:
+        refs = [await store.enqueue(value=n) for n in range(20)]
+        told = heard()
+        while len(told) < 2:
+            await asyncio.sleep(0.01)
+            told += heard()
+        await holdfast.app.close()
+        assert told + heard() == [f"queue default {refs[0].id}", "queue default"]
+
+
+@pytest.mark.direct("it needs notifications")
+def test_M14_a_loop_that_ends_right_after_an_enqueue_has_told_of_it(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coalesce, "QUIET", 3600.0)
+    monkeypatch.setattr(coalesce, "STREAM", 1)
+
+    async def script() -> None:
+        for n in range(3):
+            await store.enqueue(value=n)
+
+    with listening_for(holdfast, idle=True) as heard:
+        asyncio.run(script())
+        assert told_within_a_minute(heard, 2)[1:] == ["queue default"]
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_a_few_that_follow_each_other_are_told_of_even_if_the_loop_then_stands_still(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coalesce, "QUIET", 3600.0)
+    with listening_for(holdfast, idle=True) as heard:
+        refs = [await store.enqueue(value=n) for n in range(5)]
+        told = told_within_a_minute(heard, 5)  # nothing else runs meanwhile
+    assert told == [f"queue default {refs[0].id}", *["queue default"] * 4]
+
+
+@pytest.mark.direct("it needs notifications")
+async def test_M14_an_enqueue_that_others_follow_without_end_is_told_of_all_the_same(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coalesce, "QUIET", 0.05)
+    monkeypatch.setattr(coalesce, "STREAM", 1)
+    with listening_for(holdfast, idle=True) as heard:
+        told: list[str] = []
+        for n in range(2000):
+            await store.enqueue(value=n)
+            told += heard()  # without a pause for the event loop
+            if told.count("queue default") == 2:
+                break
+    assert told.count("queue default") == 2
+    assert len(told) < n
 
 
 @pytest.mark.direct("it needs notifications")

@@ -10,10 +10,11 @@ Only tasks without a key: one with a key waits for any open transaction that hol
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from psycopg import OperationalError
 from psycopg.errors import UniqueViolation
 from psycopg.pq.abc import PGresult
@@ -30,8 +31,9 @@ from holdfast._sql.records import NewTask
 MOST = 1000
 """Tasks in one batch."""
 QUIET = 0.005
-"""Seconds without an enqueue after which the next is taken for one of few, and its wake-up goes along with it. And
-how long a wake-up is put off while one enqueue follows another: the next one wakes for both."""
+"""Seconds without an enqueue after which the next is taken for one of few, and its wake-up goes along with it."""
+STREAM = 10
+"""Batches without such a pause after which wake-ups are put off, for as long at most: the next one wakes for both."""
 LARGEST = 4 * 1024 * 1024
 """Bytes of args after which a batch takes no more."""
 
@@ -40,8 +42,7 @@ class Alone(Exception):
     """The server refused the batch this task was in; perhaps for another's sake. Nothing of it was written."""
 
 
-@dataclass(slots=True, eq=False)
-class _Wanted:
+class _Wanted(msgspec.Struct, eq=False):
     task: NewTask
     durable: bool
     answer: "asyncio.Future[bool]"
@@ -52,6 +53,7 @@ class Coalescer:
 
     _of: AsyncConnectionPool[Any]
     """Where the connection came from."""
+    _loop: asyncio.AbstractEventLoop
 
     def __init__(self, queries: Queries, pool: Callable[[], Awaitable[AsyncConnectionPool[Any]]]) -> None:
         self._queries = queries
@@ -61,6 +63,7 @@ class Coalescer:
         self._opening = asyncio.Lock()
         self._waiting: list[_Wanted] = []
         self._flushed_at = -math.inf
+        self._in_a_row = 0
         self._unwoken: set[str] = set()
         """Queues with tasks whose wake-up is still to be sent, after their commit."""
         self._woken_at = -math.inf
@@ -74,13 +77,12 @@ class Coalescer:
         """Whether the task is new. Raises `Alone` if it must be sent by itself, and the driver's errors."""
         if self._wire is None or self._wire.broken:
             await self._open()
-        loop = asyncio.get_running_loop()
-        wanted = _Wanted(task, durable, loop.create_future())
+        wanted = _Wanted(task, durable, self._loop.create_future())
         self._waiting.append(wanted)
         if self._idle.is_set():
             self._idle.clear()
             # Not at once: whoever is about to ask in this turn of the loop goes along.
-            loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         return await wanted.answer
 
     async def close(self) -> None:
@@ -102,6 +104,7 @@ class Coalescer:
             if self._wire is not None and not self._wire.broken:
                 return
             await self._drop()
+            self._loop = asyncio.get_running_loop()
             pool = self._of = await self._pool()
             wire = self._wire = Wire(await pool.getconn(CALL_TIMEOUT))
             try:
@@ -141,13 +144,18 @@ class Coalescer:
         if wire is None:
             self._answer(batch, [], OperationalError("the connection was closed"))
             return
-        moment = asyncio.get_running_loop().time()
+        moment = self._loop.time()
         rested, self._flushed_at = moment - self._flushed_at > QUIET, moment
         self._due = moment + CALL_TIMEOUT
         if self._limit is None:
             self._watch()
-        self._send(wire, batch, along=rested)
-        if moment - self._woken_at > QUIET:
+        self._in_a_row = 0 if rested else self._in_a_row + 1
+        queues: set[str] = {wanted.task.queue for wanted in batch} if rested else set()
+        if len(queues) == 1:
+            self._send_with_wake_up(wire, batch, *queues)
+        else:
+            self._send(wire, batch)
+        if self._in_a_row < STREAM or moment - self._woken_at > QUIET:
             self._woken_at = moment
             self._wake(wire)
 
@@ -159,35 +167,34 @@ class Coalescer:
 
     def _watch(self) -> None:
         """Gives up a connection that does not answer. One timer for many batches, set anew only when it has run out."""
-        loop = asyncio.get_running_loop()
-        moment = loop.time()
+        moment = self._loop.time()
         if moment < self._due:
-            self._limit = loop.call_at(min(self._due, moment + CALL_TIMEOUT), self._watch)
+            self._limit = self._loop.call_at(min(self._due, moment + CALL_TIMEOUT), self._watch)
             return
         self._limit = None
         if self._wire is not None:
             self._wire.close(TimeoutError("no answer"))
 
-    def _send(self, wire: Wire, batch: list[_Wanted], *, along: bool) -> None:
-        """Writes a batch. Workers are to be woken after its commit, or along with it if one may be asleep already."""
-        queues = {wanted.task.queue for wanted in batch}
-        along = along and len(queues) == 1
-        alone = batch[0].task.id if len(batch) == 1 else None
-        wakes = [self._queries.notify_along(queue, alone) for queue in queues] if along else []
-        first = self._first[batch[0].durable]
+    def _send(self, wire: Wire, batch: list[_Wanted]) -> None:
+        """Writes a batch. Workers are to be woken after its commit."""
+        self._unwoken.update([wanted.task.queue for wanted in batch])
+        wire.send(self._writes(batch), partial(self._answer, batch))
+
+    def _send_with_wake_up(self, wire: Wire, batch: list[_Wanted], queue: str) -> None:
+        """Writes a batch of one queue, and along with it wakes a worker that may be asleep already."""
+        along = self._queries.notify_along(queue, batch[0].task.id if len(batch) == 1 else None)
 
         def told(results: list[PGresult], error: BaseException | None) -> None:
-            if along and error is not None and not is_unknown(error):
+            if error is not None and not is_unknown(error):
                 # Nothing was written. Perhaps nobody can be notified just now: that must not stop an enqueue.
-                self._send(wire, batch, along=False)
+                self._send(wire, batch)
                 return
-            if along and error is None and not results.pop().ntuples:
-                self._unwoken |= queues
-            self._answer(batch, results[len(first) :], error)
+            if error is None and not results.pop().ntuples:
+                self._unwoken.add(queue)
+                self._wake(wire)
+            self._answer(batch, results, error)
 
-        wire.send([*first, *self._writes([wanted.task for wanted in batch]), *wakes], told)
-        if not along:
-            self._unwoken |= queues
+        wire.send([*self._writes(batch), along], told)
 
     def _wake(self, wire: Wire) -> None:
         """Wakes workers in a transaction of its own, after what was sent before: it must see what is committed then."""
@@ -195,13 +202,15 @@ class Coalescer:
             wire.send([self._queries.notify_if_idle(queue) for queue in self._unwoken], _told_of_hint)
             self._unwoken.clear()
 
-    def _writes(self, tasks: list[NewTask]) -> list[Query[Any]]:
-        if len(tasks) == 1 and tasks[0].bare:
-            return [self._queries.enqueue_bare(tasks[0])]
+    def _writes(self, batch: list[_Wanted]) -> list[Query[Any]]:
+        """What writes a batch, after what a connection must be told first."""
+        first = self._first[batch[0].durable]
+        if len(batch) == 1 and batch[0].task.bare:
+            return [*first, self._queries.enqueue_bare(batch[0].task)]
         by_queue: dict[str, list[NewTask]] = {}
-        for task in tasks:
-            by_queue.setdefault(task.queue, []).append(task)
-        return [self._write(queue, group) for queue, group in sorted(by_queue.items())]
+        for wanted in batch:
+            by_queue.setdefault(wanted.task.queue, []).append(wanted.task)
+        return [*first, *(self._write(queue, group) for queue, group in sorted(by_queue.items()))]
 
     def _write(self, queue: str, tasks: list[NewTask]) -> Query[Any]:
         if len(tasks) == 1:
@@ -213,6 +222,9 @@ class Coalescer:
 
     def _next_batch(self) -> list[_Wanted]:
         """As many as go together; those whose caller has gone away are left out."""
+        if len(self._waiting) == 1 and not self._waiting[0].answer.done():
+            alone, self._waiting = self._waiting, []
+            return alone
         batch: list[_Wanted] = []
         left: list[_Wanted] = []
         size = 0
@@ -231,7 +243,7 @@ class Coalescer:
     def _answer(self, batch: list[_Wanted], results: list[PGresult], error: BaseException | None) -> None:
         self._due = math.inf
         if error is None:
-            new = _new_ids(results, len(batch))
+            new = _new_ids(results[len(self._first[batch[0].durable]) :], len(batch))
             for wanted in batch:
                 if not wanted.answer.done():
                     wanted.answer.set_result(new is None or wanted.task.id in new)
@@ -243,7 +255,7 @@ class Coalescer:
                 if not wanted.answer.done():
                     wanted.answer.set_exception(Alone() if refused else error)
         # After the callers that have just been answered: they may want the next.
-        asyncio.get_running_loop().call_soon(self._flush)
+        self._loop.call_soon(self._flush)
 
 
 def _new_ids(results: list[PGresult], count: int) -> set[UUID] | None:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from psycopg import DataError
 
 from holdfast._db.portable import as_text
-from holdfast._sql.queries.base import Ids, texts
+from holdfast._sql.queries.base import Ids, Utf8, texts
 
 
 def sent(parameters: Sequence[object], encoding: str) -> tuple[list[bytes | None], list[int] | None]:
     """The values, for a connection with that encoding, and the format of each: 1 is binary, None that all are texts."""
+    if type(parameters) is Utf8:
+        return (list(parameters) if encoding == "utf-8" else [v.decode().encode(encoding) for v in parameters]), None
     formats = [int(type(value) is Ids) for value in parameters] if Ids in map(type, parameters) else None
     return [_bytes(value, encoding) for value in parameters], formats
 

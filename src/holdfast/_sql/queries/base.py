@@ -32,6 +32,12 @@ class Ids:
         return [self.binary[place : place + 16].hex() for place in range(first, size, step)]
 
 
+class Utf8(tuple[bytes, ...]):
+    """Parameters that are all texts in UTF-8 already, without NUL: nobody need look at each of them again."""
+
+    __slots__ = ()
+
+
 _HEAD = Struct("!5i")
 _SIZE = (16).to_bytes(4)
 

@@ -5,7 +5,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from holdfast._sql.queries.base import Base, array, first_set, maybe, maybe_value, nothing, rows_of, some, text, value
+from holdfast._sql.queries.base import (
+    Base,
+    Utf8,
+    array,
+    first_set,
+    maybe,
+    maybe_value,
+    nothing,
+    rows_of,
+    some,
+    text,
+    value,
+)
 from holdfast._sql.query import Query, Row, Statement
 from holdfast._sql.records import Declared, NewTask, Placed
 
@@ -37,8 +49,9 @@ class EnqueueQueries(Base):
         )
 
     def enqueue_bare(self, task: NewTask) -> Query[None]:
-        # In the order of the statement: a lone caller waits for what is done here.
-        values = task.id.hex, task.queue, task.kind, task.step, task.args.decode(), str(task.priority)
+        # In the order of the statement, as they are sent: a lone caller waits for what is done here.
+        names = task.queue.encode(), task.kind.encode(), task.step.encode()
+        values = Utf8((b"%032x" % task.id.int, *names, task.args, b"%d" % task.priority))
         return Query(self._statements["enqueue_bare"], values, nothing)
 
     def enqueue_alike(self, tasks: Sequence[NewTask]) -> Query[set[UUID]]:
