@@ -57,7 +57,8 @@ def main(arguments: list[str] | None = None) -> None:
         if s.package and peers.version(s) is None
     }
     systems = [s for s in systems if s.name not in absent]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or its server and workers would outlive it
+    for number in (signal.SIGTERM, signal.SIGHUP):  # or its server and workers would outlive it
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     earlier = _last(given.output) if given.add else None
 
     def keep(found: Results) -> None:

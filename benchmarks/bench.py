@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import psycopg
 
 from benchmarks.place import Place
 from benchmarks.systems import Crew, System, Trouble, ask
 
-T = TypeVar("T")
+P = ParamSpec("P")
 Made = TypeVar("Made")
 
 
@@ -135,10 +135,10 @@ def together(measure: Callable[[Bench, Sequence[System]], list[Found]]) -> Turn:
     return turn
 
 
-def or_why_not(measure: Callable[[Bench, T], Made], bench: Bench, what: T) -> Made | str:
+def or_why_not(measure: Callable[P, Made], *args: P.args, **kwargs: P.kwargs) -> Made | str:
     """What was measured, or why it could not be."""
     try:
-        return measure(bench, what)
+        return measure(*args, **kwargs)
     except (Trouble, psycopg.Error) as error:
         return str(error).strip()
 

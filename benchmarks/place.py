@@ -94,10 +94,15 @@ class Place:
     def create(self, name: str = "", template: str | None = None) -> None:
         """A fresh database, empty or a copy of a template."""
         target = sql.Identifier(f"{WORK}_{name}" if name else self.name)
-        self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(target))
+        self.drop(target)
         source = sql.Identifier("template1" if template is None else f"{WORK}_{template}")
         self.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(target, source))
         self.execute("CHECKPOINT")
+
+    def drop(self, target: sql.Identifier | None = None) -> None:
+        """Drops a database, by default the work database; it need not be there."""
+        found = target or sql.Identifier(self.name)
+        self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(found))
 
     def rename(self, name: str) -> None:
         """Keeps the work database under another name, to be copied."""
@@ -108,7 +113,7 @@ class Place:
     def drop_all(self) -> None:
         for (name,) in self.execute("SELECT datname FROM pg_database"):
             if name == WORK or name.startswith(f"{WORK}_"):
-                self.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+                self.drop(sql.Identifier(name))
 
     # --- what it costs
 

@@ -18,7 +18,7 @@ from benchmarks.systems import PATIENCE, Child, Crew, System, Trouble
 SLICE = 0.1
 """Seconds that each goes on."""
 WARM_UP = 0.5
-"""Seconds from the first task of callers until they count: all of their connections are open then."""
+"""Seconds that callers go on before they count."""
 
 
 @dataclass
@@ -86,35 +86,28 @@ class Callers:
         self._place = place
         options = {"callers": callers, "seconds": PATIENCE, "pgbench": place.pgbench}
         self._child = Child(system, "single", place.work, options)
+        self._before = 0
         self._active = 0.0
         try:
-            self._warm_up()
+            end = time.monotonic() + PATIENCE
+            while not system.waiting(place):
+                self._listen(0.01)
+                if time.monotonic() > end:
+                    raise Trouble(f"{system.name} enqueued nothing in {PATIENCE:.0f} s")
+            self._child.stand_still()
         except BaseException:
             self.end()
             raise
-        self._before = system.waiting(place)
 
-    def _warm_up(self) -> None:
-        end = time.monotonic() + PATIENCE
-        while not self._system.waiting(self._place):
-            self._listen(0.01)
-            if time.monotonic() > end:
-                raise Trouble(f"{self._system.name} enqueued nothing in {PATIENCE:.0f} s")
-        self._listen(WARM_UP)
-        self._child.stand_still()
+    def warm_up(self) -> None:
+        """Goes on for a while that does not count: all of their connections are open then."""
+        self._go_on(WARM_UP)
+        self._before = self._system.waiting(self._place)
+        self._active = 0.0
 
     def go_on(self) -> None:
         """For a slice of time."""
-        began = time.monotonic()
-        self._child.go_on()
-        self._listen(SLICE)
-        self._child.stand_still()
-        self._active += time.monotonic() - began
-
-    def _listen(self, seconds: float) -> None:
-        """Whoever enqueues without end has nothing to say, unless something is wrong."""
-        if self._child.line(seconds) is not None:
-            raise Trouble(f"{self._system.name} stopped enqueuing")
+        self._go_on(SLICE)
 
     def rate(self) -> float:
         """Enqueued tasks per second while they were at it."""
@@ -123,11 +116,14 @@ class Callers:
     def end(self) -> None:
         self._child.end()
 
+    def _go_on(self, seconds: float) -> None:
+        began = time.monotonic()
+        self._child.go_on()
+        self._listen(seconds)
+        self._child.stand_still()
+        self._active += time.monotonic() - began
 
-def enqueue_in_slices(callers: Sequence[Callers], seconds: float) -> None:
-    """All of them go on for so many seconds."""
-    order = list(callers)
-    for _ in range(max(1, round(seconds / SLICE))):
-        for each in order:
-            each.go_on()
-        order.reverse()
+    def _listen(self, seconds: float) -> None:
+        """Whoever enqueues without end has nothing to say, unless something is wrong."""
+        if self._child.line(seconds) is not None:
+            raise Trouble(f"{self._system.name} stopped enqueuing")

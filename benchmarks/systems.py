@@ -156,7 +156,7 @@ class Child:
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
-            start_new_session=True,  # so that signals reach what it starts as well
+            process_group=0,  # so that signals reach what it starts as well
         )
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._errors: list[str] = []

@@ -9,8 +9,6 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.adapters.common import say
@@ -42,11 +40,8 @@ DELETE FROM raw WHERE id = ANY (:ids::uuid[]);
 
 def pgbench(program: str, url: str, script: str, clients: int, *limits: str) -> float:
     """Transactions per second."""
-    with TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        file = Path(folder) / "script.sql"
-        file.write_text(script)
-        command = [program, "-n", "-M", "prepared", "-f", str(file), "-c", str(clients), *limits, url]
-        ran = subprocess.run(command, capture_output=True, text=True)
+    command = [program, "-n", "-M", "prepared", "-f", "-", "-c", str(clients), *limits, url]
+    ran = subprocess.run(command, input=script, capture_output=True, text=True)
     found = re.search(r"tps = ([\d.]+)", ran.stdout)
     if ran.returncode or found is None:
         raise SystemExit(f"pgbench failed: {ran.stdout}{ran.stderr}")

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import signal
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
@@ -292,25 +294,39 @@ def test_callers_enqueue_only_in_their_slices(server: Place, system: System) -> 
     bench = Bench(server, TINY).apart(system)
     bench.fresh(system)
     callers = slices.Callers(system, bench.place, 2)
+    group = callers._child.pid
     try:
-        time.sleep(0.1)  # what was on its way arrives
+        time.sleep(0.5)  # what was on its way arrives
         before = system.waiting(bench.place)
         time.sleep(0.3)
         assert system.waiting(bench.place) == before > 0
-        slices.enqueue_in_slices([callers], slices.SLICE)
+        callers.warm_up()
+        for _ in range(5):
+            callers.go_on()
         assert callers.rate() > 0
+        assert system.waiting(bench.place) > before + 4
     finally:
         callers.end()
-    after = system.waiting(bench.place)
-    time.sleep(0.3)
-    assert system.waiting(bench.place) == after > before
+        bench.place.drop()
+    with pytest.raises(ProcessLookupError):  # nor is anything left of what it has started
+        os.killpg(group, 0)
 
 
-def test_callers_that_stop_by_themselves_are_told_with_the_reason(server: Place) -> None:
-    bench = Bench(server, TINY).apart(OURS[0])
-    bench.place.create()  # without tables
-    with pytest.raises(Trouble, match=r"holdfast ended: .*(does not exist|holdfast migrate)"):
-        slices.Callers(dataclasses.replace(OURS[0], left="SELECT 0"), bench.place, 1)
+def test_callers_that_end_by_themselves_are_told_with_the_reason_and_the_others_are_measured(
+    server: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (single,) = [workload for workload in WORKLOADS if workload.name == "enqueue-1"]
+    go_on = slices.Callers.go_on
+
+    def dies(callers: slices.Callers) -> None:
+        if callers._system.name == "holdfast":
+            os.killpg(callers._child.pid, signal.SIGKILL)
+        go_on(callers)
+
+    monkeypatch.setattr(slices.Callers, "go_on", dies)
+    results = run(server, [single], OURS, TINY, absent={}, versions={}, keep=lambda _: None)
+    assert results.failures == {"enqueue-1": {"holdfast": "holdfast ended: exit code -9"}}
+    assert [r.system for r in results.figures] == ["raw SQL"]
 
 
 def test_figures_are_medians_with_their_range_and_ratios_are_taken_round_by_round(results: Results) -> None:

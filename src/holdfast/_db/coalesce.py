@@ -113,6 +113,7 @@ class Coalescer:
                     await wire.prepare(self._queries.for_enqueue)
                 if self._closed:
                     raise OperationalError("the app was closed meanwhile")
+                self._wake(wire)  # for what was committed before the last connection broke
             except BaseException as error:
                 if not isinstance(error, DriverError):
                     wire.close()  # the server may never answer, and whoever went away must not wait for it
@@ -124,6 +125,7 @@ class Coalescer:
         if wire is None:
             return
         try:
+            self._wake(wire)
             async with asyncio.timeout(CALL_TIMEOUT):
                 await wire.release()
         except (DriverError, TimeoutError):
@@ -151,10 +153,13 @@ class Coalescer:
             self._watch()
         self._in_a_row = 0 if rested else self._in_a_row + 1
         queues: set[str] = {wanted.task.queue for wanted in batch} if rested else set()
-        if len(queues) == 1:
-            self._send_with_wake_up(wire, batch, *queues)
-        else:
-            self._send(wire, batch)
+        try:
+            if len(queues) == 1:
+                self._send_with_wake_up(wire, batch, *queues)
+            else:
+                self._send(wire, batch)
+        except Exception as error:
+            self._answer(batch, [], error)  # a value that cannot be sent: without an answer nobody would go on
         if self._in_a_row < STREAM or moment - self._woken_at > QUIET:
             self._woken_at = moment
             self._wake(wire)
@@ -188,6 +193,7 @@ class Coalescer:
             if error is not None and not is_unknown(error):
                 # Nothing was written. Perhaps nobody can be notified just now: that must not stop an enqueue.
                 self._send(wire, batch)
+                self._wake(wire)
                 return
             if error is None and not results.pop().ntuples:
                 self._unwoken.add(queue)
@@ -198,9 +204,9 @@ class Coalescer:
 
     def _wake(self, wire: Wire) -> None:
         """Wakes workers in a transaction of its own, after what was sent before: it must see what is committed then."""
-        if self._unwoken:
-            wire.send([self._queries.notify_if_idle(queue) for queue in self._unwoken], _told_of_hint)
-            self._unwoken.clear()
+        if self._unwoken and not wire.broken:
+            queues, self._unwoken = self._unwoken, set()
+            wire.send([self._queries.notify_if_idle(queue) for queue in queues], _told_of_hint)
 
     def _writes(self, batch: list[_Wanted]) -> list[Query[Any]]:
         """What writes a batch, after what a connection must be told first."""

@@ -11,6 +11,7 @@ from holdfast._sql.queries.base import Ids, Utf8, texts
 def sent(parameters: Sequence[object], encoding: str) -> tuple[list[bytes | None], list[int] | None]:
     """The values, for a connection with that encoding, and the format of each: 1 is binary, None that all are texts."""
     if type(parameters) is Utf8:
+        _refuse_nul(b"".join(parameters))
         return (list(parameters) if encoding == "utf-8" else [v.decode().encode(encoding) for v in parameters]), None
     formats = [int(type(value) is Ids) for value in parameters] if Ids in map(type, parameters) else None
     return [_bytes(value, encoding) for value in parameters], formats
@@ -23,9 +24,13 @@ def _bytes(value: object, encoding: str) -> bytes | None:
     if text is None:
         return None
     encoded = text.encode(encoding)
+    _refuse_nul(encoded)
+    return encoded
+
+
+def _refuse_nul(encoded: bytes) -> None:
     if b"\0" in encoded:  # for libpq the value would end there
         raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
-    return encoded
 
 
 def _text(value: object) -> str | None:

@@ -33,7 +33,7 @@ class Ids:
 
 
 class Utf8(tuple[bytes, ...]):
-    """Parameters that are all texts in UTF-8 already, without NUL: nobody need look at each of them again."""
+    """Parameters that are all texts in UTF-8 already: nobody need look at each of them again."""
 
     __slots__ = ()
 
