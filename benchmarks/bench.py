@@ -19,7 +19,7 @@ class Sizes:
     """How much of everything."""
 
     tasks: int = 100_000
-    seconds: float = 4.0
+    seconds: float = 6.0
     samples: int = 500
     mixed_seconds: float = 10.0
     behind: int = 1_000_000

@@ -74,8 +74,8 @@ def page(results: Results, chart: str) -> str:
         " targets therefore go on side by side, each for a tenth of a second before the others do: one and two"
         " processes of Holdfast and of graphile-worker, hindered drains and clean ones. Each has a server of its own,"
         " all alike; workers and server are stopped by a signal meanwhile. Callers that enqueue one task after another"
-        f" go on in slices as well, {sizes['seconds']:.0f} seconds each in all: those of all systems are there at the"
-        " same time, on one server, and what counts is what they have enqueued.",
+        f" go on in slices of half a second, {sizes['seconds']:.0f} seconds in all: those of all systems are there at"
+        " the same time, on one server, and what counts is what they have enqueued.",
         "- *latency*: from the return of the enqueue, which is after its commit, to the first line of the task."
         " Less than nothing means that the task began before its producer had read the answer. Side by side: workers of"
         " Holdfast and of graphile-worker are idle at the same time, and get ten blocks of tasks each, by turns.",

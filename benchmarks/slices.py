@@ -17,6 +17,8 @@ from benchmarks.systems import PATIENCE, Child, Crew, System, Trouble
 
 SLICE = 0.1
 """Seconds that each goes on."""
+CALLS_SLICE = 0.5
+"""The same of callers. For 20 ms after a stop they are slower, those in Python by more than a quarter."""
 WARM_UP = 0.5
 """Seconds that callers go on before they count."""
 
@@ -107,7 +109,7 @@ class Callers:
 
     def go_on(self) -> None:
         """For a slice of time."""
-        self._go_on(SLICE)
+        self._go_on(CALLS_SLICE)
 
     def rate(self) -> float:
         """Enqueued tasks per second while they were at it."""

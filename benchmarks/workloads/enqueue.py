@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.bench import Bench, Figure, Found, Workload, or_why_not
-from benchmarks.slices import SLICE, Callers
+from benchmarks.slices import CALLS_SLICE, Callers
 from benchmarks.systems import System
 
 
@@ -37,7 +37,7 @@ def turn(callers: int, bench: Bench, systems: Sequence[System]) -> Iterable[Foun
         for do in (prepare, begin, _warm_up):
             each(do)
         order = list(systems)
-        for _ in range(max(1, round(bench.sizes.seconds / SLICE))):
+        for _ in range(max(1, round(bench.sizes.seconds / CALLS_SLICE))):
             each(_go_on, order)
             order.reverse()  # nobody always comes after the same one
         each(_rate)

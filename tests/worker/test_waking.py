@@ -129,6 +129,7 @@ async def test_M14_enqueues_that_follow_each_other_are_told_of_together_as_soon_
 ) -> None:
     monkeypatch.setattr(coalesce, "QUIET", 3600.0)
     monkeypatch.setattr(coalesce, "STREAM", 1)
+    monkeypatch.setattr(coalesce, "PUT_OFF", 3600.0)
     with listening_for(holdfast, idle=True) as heard:
         refs = [await store.enqueue(value=n) for n in range(20)]
         told = heard()
@@ -145,6 +146,7 @@ def test_M14_a_loop_that_ends_right_after_an_enqueue_has_told_of_it(
 ) -> None:
     monkeypatch.setattr(coalesce, "QUIET", 3600.0)
     monkeypatch.setattr(coalesce, "STREAM", 1)
+    monkeypatch.setattr(coalesce, "PUT_OFF", 3600.0)
 
     async def script() -> None:
         for n in range(3):
@@ -170,8 +172,9 @@ async def test_M14_a_few_that_follow_each_other_are_told_of_even_if_the_loop_the
 async def test_M14_an_enqueue_that_others_follow_without_end_is_told_of_all_the_same(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coalesce, "QUIET", 0.5)
+    monkeypatch.setattr(coalesce, "QUIET", 3600.0)
     monkeypatch.setattr(coalesce, "STREAM", 1)
+    monkeypatch.setattr(coalesce, "PUT_OFF", 0.2)
     with listening_for(holdfast, idle=True) as heard:
         told: list[str] = []
         end = time.monotonic() + 60
@@ -251,6 +254,7 @@ async def test_M14_a_wake_up_that_was_put_off_outlives_its_connection(
 ) -> None:
     monkeypatch.setattr(coalesce, "QUIET", 3600.0)
     monkeypatch.setattr(coalesce, "STREAM", 1)
+    monkeypatch.setattr(coalesce, "PUT_OFF", 3600.0)
     with listening_for(holdfast, idle=True) as heard:
         await store.enqueue(value=1)
         await store.enqueue(value=2)

@@ -33,7 +33,9 @@ MOST = 1000
 QUIET = 0.005
 """Seconds without an enqueue after which the next is taken for one of few, and its wake-up goes along with it."""
 STREAM = 10
-"""Batches without such a pause after which wake-ups are put off, for as long at most: the next one wakes for both."""
+"""Batches without such a pause after which wake-ups are put off: the next one wakes for both."""
+PUT_OFF = 0.01
+"""Seconds for which that may go on."""
 LARGEST = 4 * 1024 * 1024
 """Bytes of args after which a batch takes no more."""
 
@@ -160,7 +162,7 @@ class Coalescer:
                 self._send(wire, batch)
         except Exception as error:
             self._answer(batch, [], error)  # a value that cannot be sent: without an answer nobody would go on
-        if self._in_a_row < STREAM or moment - self._woken_at > QUIET:
+        if self._in_a_row < STREAM or moment - self._woken_at > PUT_OFF:
             self._woken_at = moment
             self._wake(wire)
 

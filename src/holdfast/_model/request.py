@@ -82,7 +82,7 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
         given = {**given, **what.options}
         what = what.what
     if not given:
-        return _like(_NO_OPTIONS, what, {}, uuid7())
+        return _like(_NO_OPTIONS, what, given, uuid7())
     try:
         call = call_of(what)
         _check_names(given)
@@ -161,10 +161,10 @@ def in_order_of_claims(tasks: Sequence[_C]) -> Sequence[_C]:
     return sorted(tasks, key=lambda task: (task.queue or "", -(task.priority or 0)))
 
 
-def _like(other: Request, what: object, options: EnqueueOptions, id: UUID) -> Request:
+def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) -> Request:
     """What to write for `what` with the options of another, which have been checked for that one."""
     try:
-        call = call_of(what)
+        call = what if type(what) is Call else call_of(what)
     except (ConfigError, EncodeError) as error:
         raise EnqueueRefused(f"cannot enqueue {type(what).__name__}: {error}") from error
     # By place and not by name, which takes twice as long.
