@@ -1,4 +1,4 @@
-"""Side by side, in slices of time: each goes on for a tenth of a second, then stands still for the others.
+"""Side by side, in slices of time: each goes on for a fraction of a second, then stands still for the others.
 
 A machine that others use as well is half as fast for seconds at a time, and nothing here tells. Of drains that follow
 each other, one then looks faster by chance; in slices all of them meet the same. Each has a server of its own, all of
@@ -16,7 +16,7 @@ from benchmarks.place import Place
 from benchmarks.systems import PATIENCE, Child, Crew, System, Trouble
 
 SLICE = 0.1
-"""Seconds that each goes on."""
+"""Seconds that each of several drains goes on."""
 CALLS_SLICE = 0.5
 """The same of callers. For 20 ms after a stop they are slower, those in Python by more than a quarter."""
 WARM_UP = 0.5

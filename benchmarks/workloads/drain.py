@@ -65,14 +65,11 @@ def _with_costs(bench: Bench, system: System, tasks: int) -> dict[str, float]:
 
 
 def workload(processes: int) -> Workload:
-    who = "one process" if processes == 1 else f"{processes} processes"
-    figures = FIGURES if processes == 1 else {"rate": FIGURES["rate"]}
-    name = "drain" if processes == 1 else f"drain-{processes}"
     alone = processes == 1  # how two compare is a matter of the race
     return Workload(
-        name,
-        f"Drain of no-op tasks, {who}",
-        figures,
+        "drain" if alone else f"drain-{processes}",
+        f"Drain of no-op tasks, {'one process' if alone else f'{processes} processes'}",
+        FIGURES if alone else {"rate": FIGURES["rate"]},
         one_by_one(partial(measure, processes)),
         quick=alone,
         turns=3 if alone else 1,

@@ -70,6 +70,13 @@ def listening_for(holdfast: Harness, *, idle: bool) -> Iterator[Callable[[], lis
         yield heard
 
 
+def put_off_wake_ups(monkeypatch: pytest.MonkeyPatch, seconds: float = 3600.0) -> None:
+    """All but the first enqueue are taken for a stream, however slow this machine is."""
+    monkeypatch.setattr(coalesce, "QUIET", 3600.0)
+    monkeypatch.setattr(coalesce, "STREAM", 1)
+    monkeypatch.setattr(coalesce, "PUT_OFF", seconds)
+
+
 def told_within_a_minute(heard: Callable[[], list[str]], count: int) -> list[str]:
     """So much of what was told, while the event loop stands still."""
     told = heard()
@@ -127,9 +134,7 @@ async def test_M14_nobody_is_told_twice(holdfast: Harness) -> None:
 async def test_M14_enqueues_that_follow_each_other_are_told_of_together_as_soon_as_there_is_a_pause(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coalesce, "QUIET", 3600.0)
-    monkeypatch.setattr(coalesce, "STREAM", 1)
-    monkeypatch.setattr(coalesce, "PUT_OFF", 3600.0)
+    put_off_wake_ups(monkeypatch)
     with listening_for(holdfast, idle=True) as heard:
         refs = [await store.enqueue(value=n) for n in range(20)]
         told = heard()
@@ -144,9 +149,7 @@ async def test_M14_enqueues_that_follow_each_other_are_told_of_together_as_soon_
 def test_M14_a_loop_that_ends_right_after_an_enqueue_has_told_of_it(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coalesce, "QUIET", 3600.0)
-    monkeypatch.setattr(coalesce, "STREAM", 1)
-    monkeypatch.setattr(coalesce, "PUT_OFF", 3600.0)
+    put_off_wake_ups(monkeypatch)
 
     async def script() -> None:
         for n in range(3):
@@ -172,9 +175,7 @@ async def test_M14_a_few_that_follow_each_other_are_told_of_even_if_the_loop_the
 async def test_M14_an_enqueue_that_others_follow_without_end_is_told_of_all_the_same(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coalesce, "QUIET", 3600.0)
-    monkeypatch.setattr(coalesce, "STREAM", 1)
-    monkeypatch.setattr(coalesce, "PUT_OFF", 0.2)
+    put_off_wake_ups(monkeypatch, 0.2)
     with listening_for(holdfast, idle=True) as heard:
         told: list[str] = []
         end = time.monotonic() + 60
@@ -252,9 +253,7 @@ async def test_M14_an_enqueue_does_not_depend_on_its_wake_up(
 async def test_M14_a_wake_up_that_was_put_off_outlives_its_connection(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coalesce, "QUIET", 3600.0)
-    monkeypatch.setattr(coalesce, "STREAM", 1)
-    monkeypatch.setattr(coalesce, "PUT_OFF", 3600.0)
+    put_off_wake_ups(monkeypatch)
     with listening_for(holdfast, idle=True) as heard:
         await store.enqueue(value=1)
         await store.enqueue(value=2)
