@@ -19,6 +19,9 @@ demo: $(VENV)/.demo  ## a story on the terminal, with a server of its own (ARGS=
 test: $(VENV)/.test  ## all tests, on a server of their own (ARGS=… goes to pytest)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
+servers: $(VENV)/.test  ## a selection of tests on PostgreSQL 14 to 17 and on Debian's, as installed (SERVER="14 debian": only these)
+	$(BIN)/python tests/servers.py $(SERVER)
+
 lint: $(VENV)/.dev  ## style, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -77,4 +80,4 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.test
 
-.PHONY: help demo test lint types docs check format bench screenshots faults soak clean
+.PHONY: help demo test servers lint types docs check format bench screenshots faults soak clean

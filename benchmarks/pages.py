@@ -135,7 +135,7 @@ class Bench:
         found: list[Measured] = []
         ids = self.ids()
         app = App(self.url)
-        transport = httpx.ASGITransport(dashboard(app, auth=None), client=("127.0.0.1", 5000))
+        transport = httpx.ASGITransport(dashboard(app, auth="trusted"), client=("127.0.0.1", 5000))
         async with app, httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=120) as client:
             for path in pages(ids):
                 times = []

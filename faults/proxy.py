@@ -61,6 +61,10 @@ class Proxy:
     weather: Weather = field(default_factory=Weather)
     freeze_at: bytes = b""
     """All falls silent when a request with these words comes by, before it reaches the server."""
+    break_at: bytes = b""
+    """The connection breaks when a request with these words comes by, once."""
+    break_after: bool = False
+    """Whether the server still gets that request; its answer is lost."""
     port: int = 0
     lost_before: int = 0
     lost_after: int = 0
@@ -148,6 +152,11 @@ class Proxy:
                 if kind in _REQUESTS and self._is_lost(pair.name):
                     if self.chance.random() < 0.5:
                         self.lost_before += 1
+                        return
+                    pair.answer_is_lost = True
+                if self.break_at and self.break_at in gathered:
+                    self.break_at = b""
+                    if not self.break_after:
                         return
                     pair.answer_is_lost = True
                 pair.server.write(gathered)

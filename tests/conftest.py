@@ -1,5 +1,9 @@
-"""For all tests, whoever started them; with `--through=pgbouncer`, on a pooler in front of every server."""
+"""For all tests, whoever started them; with `--through=pgbouncer`, on a pooler in front of every server.
 
+With `--server=14` they run on that server instead of the embedded one.
+"""
+
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -8,7 +12,9 @@ from contextlib import ExitStack
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast.testing.servers import URL_VARIABLE
 from pgbouncer import MISSING, PROGRAM, Way
+from servers import SERVERS, Unavailable, started
 
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that: then no test that
 # interrupts a command could work.
@@ -22,12 +28,21 @@ settings.load_profile("unhurried")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--through", choices=["pgbouncer"], help="run the tests through a pooler in transaction mode")
+    parser.addoption("--server", choices=SERVERS, help="run the tests on this server, with its default configuration")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "direct(reason): cannot be run through a pooler, and why")
     if config.getoption("--through") and PROGRAM is None:
         raise pytest.UsageError(MISSING)
+    server = config.getoption("--server")
+    if server and not hasattr(config, "workerinput"):  # else it is there already: one for all processes
+        starting = ExitStack()
+        try:
+            os.environ[URL_VARIABLE] = starting.enter_context(started(server))
+        except Unavailable as why:
+            raise pytest.UsageError(f"PostgreSQL {server} cannot be had: {why}") from None
+        config.add_cleanup(starting.close)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

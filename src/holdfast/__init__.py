@@ -11,6 +11,7 @@ if _typing.TYPE_CHECKING:
     from holdfast._model.kind import Kind
     from holdfast._model.options import EnqueueOptions, KindOptions, StepOptions
     from holdfast._model.outcome import Cancel, Done, Fail, Later, Snooze
+    from holdfast._model.plan_times import Plans
     from holdfast._model.reference import Failure, Progress, Ref, TaskInfo
     from holdfast._model.retry import Retry
     from holdfast._model.tasks import Tasks
@@ -45,6 +46,7 @@ if _typing.TYPE_CHECKING:
     )
     from holdfast.schedules import OccurrenceInfo, ScheduleInfo, Schedules
     from holdfast.sync import SyncApp, SyncRef
+    from holdfast.sync_schedules import SyncSchedules
 
 __all__ = [
     "App",
@@ -80,6 +82,7 @@ __all__ = [
     "NoResult",
     "NotPermitted",
     "OccurrenceInfo",
+    "Plans",
     "Progress",
     "Ref",
     "ResultTimeout",
@@ -93,6 +96,7 @@ __all__ = [
     "StepOptions",
     "SyncApp",
     "SyncRef",
+    "SyncSchedules",
     "Tally",
     "TaskCancelled",
     "TaskDiscarded",
@@ -115,6 +119,7 @@ _HOMES = {
     "_model.kind": "Kind",
     "_model.options": "EnqueueOptions KindOptions StepOptions",
     "_model.outcome": "Cancel Done Fail Later Snooze",
+    "_model.plan_times": "Plans",
     "_model.reference": "Failure Progress Ref TaskInfo",
     "_model.retry": "Retry",
     "_model.tasks": "Tasks",
@@ -123,6 +128,7 @@ _HOMES = {
     "app": "App",
     "schedules": "OccurrenceInfo ScheduleInfo Schedules",
     "sync": "SyncApp SyncRef",
+    "sync_schedules": "SyncSchedules",
 }
 
 if not _typing.TYPE_CHECKING:  # a checker would take it for a promise that every name exists

@@ -2,9 +2,8 @@
 
 import asyncio
 import importlib
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +16,7 @@ from holdfast import insights
 from holdfast._db.callers import can_copy, run_on
 from holdfast._db.config import Database, check_schema, resolve, setting, worker_options
 from holdfast._db.connection import as_uuid
+from holdfast._db.elsewhere import Elsewheres
 from holdfast._db.feed import Feed
 from holdfast._db.per_loop import PerLoop
 from holdfast._db.pool import Pool
@@ -28,6 +28,7 @@ from holdfast._model.collecting import no_collecting
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.function import Function
 from holdfast._model.kind import Kind
+from holdfast._model.log import Log
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Failure, Ref, TaskInfo
 from holdfast._model.request import Request, durability, request_of, requests_of, shared_durability
@@ -40,7 +41,7 @@ from holdfast.operations import Operations
 from holdfast.schedules import Schedules
 from holdfast.sync import SyncApp
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -81,6 +82,7 @@ class App(Operations, Tasks):
         self._database: Database | None = None
         self._pools = PerLoop(self._make_pool)
         self._watches = PerLoop(self._make_watch)
+        self._elsewheres = Elsewheres(lambda: self.database)
         self._sync: SyncApp | None = None
         self._schema = None if schema is None else check_schema(schema)
         self._durable = None if durable is None else bool(setting("durable", durable).value)
@@ -136,7 +138,14 @@ class App(Operations, Tasks):
     def sync(self) -> SyncApp:
         """The same app for blocking code."""
         if self._sync is None:
-            self._sync = SyncApp(self._queries, lambda: self.database, lambda: self.durable, lambda: self._tracing)
+            self._sync = SyncApp(
+                self._queries,
+                lambda: self.database,
+                lambda: self.durable,
+                lambda: self._tracing,
+                self._elsewheres.notice,
+                self._schedules,
+            )
         return self._sync
 
     @property
@@ -201,17 +210,26 @@ class App(Operations, Tasks):
 
     async def _enqueue_many(self, requests: Sequence[Request], conn: object) -> list[Ref[Any]]:
         durable = shared_durability(requests, self.durable, conn)
-        plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:
-            answers, _ = await self._pool.together(
-                plan, lambda made: [*map(self._queries.notify_if_idle, made[1])], durable=durable
-            )
+            answers = await self._write_many(requests, durable=durable)
         else:
+            plan = plans.enqueue_many(self._queries, requests, copy=can_copy(conn))
             answers, queues = await plans.drive(plan, partial(run_on, conn))
             for queue in queues:
-                await run_on(conn, self._queries.notify(queue))
+                self._elsewheres.notice(await run_on(conn, self._queries.notify(queue)))
         with no_collecting():
             return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
+
+    async def _write_many(self, requests: Sequence[Request], *, durable: bool) -> list[plans.Enqueued]:
+        many = plans.Many(self._queries, requests)
+        try:
+            return (await self._pool.together(many.plan(), many.wake, durable=durable))[0]
+        except DatabaseUnreachable:
+            # As for one task: all exist or none, and nobody can tell which.
+            made = await self._pool.again(many.again(), many.ended(), many.wake_all(), durable=durable)
+            if made is None and many.keyed:
+                raise  # they exist, but which of them were left out for another with the same key is not known
+            return many.as_asked() if made is None else made[0]
 
     async def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
         durable = durability(request.durable, self.durable, conn)
@@ -219,7 +237,7 @@ class App(Operations, Tasks):
             run: Callable[[Query[Any]], Any] = partial(run_on, conn)
             task = (await plans.drive(plans.new_tasks(self._queries, [request]), run))[0]
             answer = await plans.drive(plans.enqueue(self._queries, task), run)
-            await run(self._queries.notify(task.queue))
+            self._elsewheres.notice(await run(self._queries.notify(task.queue)))
             return answer
         task = plans.new_task(request) or (await plans.drive(plans.new_tasks(self._queries, [request]), self._run))[0]
         try:
@@ -232,8 +250,8 @@ class App(Operations, Tasks):
             # The answer was lost, or the connection had been broken before. Asked again, but never done twice.
             return await self._pool.again(
                 plans.enqueue(queries, task, again=True),
-                queries.archived(task.id),
-                queries.notify_if_idle(task.queue),
+                queries.archived([task.id]),
+                [queries.notify_if_idle(task.queue)],
                 durable=durable,
             ) or plans.Enqueued(task.id, task.kind)
 
@@ -312,11 +330,24 @@ class App(Operations, Tasks):
             version=package_version(),
         )
 
-    @asynccontextmanager
-    async def lifespan(self, asgi: Any, /) -> AsyncIterator[None]:
-        """A worker for as long as an ASGI application lives: `FastAPI(lifespan=app.lifespan)`."""
-        async with self, self.worker():
-            yield
+    @overload
+    def lifespan(self, asgi: object, /) -> AbstractAsyncContextManager[None]: ...
+    @overload
+    def lifespan(
+        self, /, **options: Unpack[WorkerOptions]
+    ) -> Callable[[object], AbstractAsyncContextManager[None]]: ...
+    def lifespan(self, asgi: object = None, /, **options: Unpack[WorkerOptions]) -> Any:
+        """A worker for as long as an ASGI application lives: `FastAPI(lifespan=app.lifespan)`.
+
+        The options are those of the worker: `FastAPI(lifespan=app.lifespan(queues="mail,default"))`.
+        """
+
+        @asynccontextmanager
+        async def living(asgi: object) -> AsyncIterator[None]:
+            async with self, self.worker(**options):
+                yield
+
+        return living if asgi is None else living(asgi)
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@
     ├── DeclarationError        a task, kind, step or resource is declared wrongly (raised at import)
     ├── EnqueueRefused          refused at the door: nothing was written
     │   └── KeyTaken            on_conflict="raise" and an unfinished task holds the key
-    ├── EncodeError             a step's fields or a result cannot be stored as JSON
+    ├── EncodeError             a value cannot be stored as JSON, or is not of its field's type
     ├── DecodeError             stored args do not fit the step's fields
     ├── DatabaseUnreachable     the server cannot be reached or refuses us; passwords are removed
     ├── SchemaError             the schema is missing, too old or too new for this code
@@ -67,7 +67,7 @@ class KeyTaken(EnqueueRefused):
 
 
 class EncodeError(HoldfastError):
-    """A value cannot be stored as JSON."""
+    """A value cannot be stored as JSON, or is not of the type that its field has."""
 
 
 class DecodeError(HoldfastError):

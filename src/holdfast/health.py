@@ -22,6 +22,7 @@ T = TypeVar("T")
 SETTINGS = (
     *("autovacuum", "autovacuum_freeze_max_age", "autovacuum_multixact_freeze_max_age", "track_counts"),
     *("fsync", "full_page_writes", "synchronous_commit", "default_transaction_read_only"),
+    *("server_encoding", "default_transaction_isolation", "track_activities", "enable_indexscan"),
     *("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"),
 )
 """The settings of the server that are asked for; spans are in milliseconds, ages in transactions."""

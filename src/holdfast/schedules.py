@@ -1,5 +1,6 @@
 """Schedules at run time: what there is, what comes next, and the verbs of people. `app.schedules` is the way to it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,9 +11,11 @@ from uuid import UUID
 import msgspec
 from typing_extensions import Unpack
 
+from holdfast._db.callers import run_on
 from holdfast._model.call import Call, StepValue
 from holdfast._model.options import EnqueueOptions
-from holdfast._model.schedule import Definition, ScheduleOptions, When, declare
+from holdfast._model.plan_times import LOOK_BACK, Answers, Plans, Question, ask, ask_async, is_async
+from holdfast._model.schedule import Definition, Schedule, ScheduleOptions, When, declare
 from holdfast._model.timing import aware
 from holdfast._sql import schedules as sql
 from holdfast._sql.plans import Plan
@@ -23,6 +26,7 @@ from holdfast.insights import json_in, options_bag
 
 T = TypeVar("T")
 
+_MOMENT = timedelta(microseconds=1)
 MOST_AT_ONCE = 10_000
 """Occurrences that one backfill makes."""
 
@@ -175,31 +179,39 @@ def backfill(
     dry_run: bool = False,
     by: str | None = None,
     why: str | None = None,
+    answers: Answers | None = None,
 ) -> Plan[tuple[Backfill, set[str]]]:
-    """Occurrences for all plan times of a range that have none: for one transaction. Names the queues to be woken."""
+    """Occurrences for all plan times of a range that have none: for one transaction. Names the queues to be woken.
+
+    `answers` is what a function gave, if its plan times come from one.
+    """
     since, until = aware(since, "since"), aware(until, "until")
     info = one(name, (yield listed(queries, only=name)))
     if until > info.now:
         raise ScheduleError(f"a backfill is of the past: {until:%Y-%m-%d %H:%M} UTC lies ahead")
     definition = info.parsed
-    begin = since - timedelta(microseconds=1)
-    found = takewhile(lambda plan: plan <= until, definition.timing.after(begin))
-    times = list(islice(found, MOST_AT_ONCE + 1))
-    scopes: list[str] = yield queries._query(
-        "list_scopes", lambda rows: [row[0] for row in rows], name=name, limit=MOST_AT_ONCE
-    )
-    if definition.scopes is None:
-        scopes = [""]
-    if len(times) * max(1, len(scopes)) > MOST_AT_ONCE:
+    scopes: list[str] = (yield scopes_of(queries, name)) if definition.scopes is not None else [""]
+    if answers is None:
+        found = takewhile(lambda plan: plan <= until, definition.timing.after(since - _MOMENT))
+        times = list(islice(found, MOST_AT_ONCE + 1))
+        wanted = list(islice(((plan, scope) for plan in times for scope in scopes), MOST_AT_ONCE + 1))
+    else:
+        wanted = sorted((plan, scope) for scope, answer in answers.times.items() for plan in answer.times)
+    if len(wanted) > MOST_AT_ONCE:
         raise ScheduleError(f"that would be more than {MOST_AT_ONCE:,} occurrences of {name}: choose a shorter range")
     there = yield sql.between(queries, name, since, until)
-    missing = [(scope, plan) for plan in times for scope in scopes if (scope, plan) not in there]
+    missing = [(scope, plan) for plan, scope in wanted if (scope, plan) not in there]
     if dry_run or not missing:
-        return Backfill(name, missing, len(times) * len(scopes) - len(missing)), set()
+        return Backfill(name, missing, len(wanted) - len(missing)), set()
     ticked = yield from sql.backfill(queries, name, definition, missing)
     bag = options_bag(since=since.isoformat(), until=until.isoformat(), enqueued=ticked.enqueued, by=by, why=why)
     yield queries._query("note_backfill", lambda rows: None, name=name, options=bag.decode())
-    return Backfill(name, missing, len(times) * len(scopes) - len(missing), ticked.enqueued), ticked.queues
+    return Backfill(name, missing, len(wanted) - len(missing), ticked.enqueued), ticked.queues
+
+
+def scopes_of(queries: Queries, name: str) -> Query[list[str]]:
+    """The scopes that a schedule had when it was last looked at."""
+    return queries._query("list_scopes", lambda rows: [row[0] for row in rows], name=name, limit=MOST_AT_ONCE)
 
 
 def check_ahead(name: str, definition: Definition) -> None:
@@ -251,16 +263,27 @@ class Runner(Protocol):
     """What an App lends to its schedules."""
 
     @property
+    def _schedules(self) -> dict[str, Schedule]: ...
+    @property
     def _queries(self) -> Queries: ...
     def _run(self, query: Query[T]) -> Awaitable[T]: ...
     def _together(self, plan: Plan[T], wake: Callable[[T], set[str]]) -> Awaitable[T]: ...
 
 
 class Schedules:
-    """The schedules of an app's database, at run time: `await app.schedules.pause("nightly")`."""
+    """The schedules of an app's database, at run time: `await app.schedules.pause("nightly")`.
+
+    With `conn=`, a change is made in that connection's transaction: it holds once that commits.
+    """
 
     def __init__(self, app: Runner) -> None:
         self._app = app
+
+    async def _act(self, query: Query[T], conn: object) -> T:
+        return await (self._app._run(query) if conn is None else run_on(conn, query))
+
+    async def _asked(self, plans: Plans, questions: Sequence[Question]) -> Answers:
+        return await (ask_async(plans, questions) if is_async(plans) else asyncio.to_thread(ask, plans, questions))
 
     async def all(self, *, above: str | None = None, limit: int = 1000) -> list[ScheduleInfo]:
         """Schedules by name; the next page begins `above` the last."""
@@ -269,6 +292,39 @@ class Schedules:
     async def get(self, name: str) -> ScheduleInfo:
         """One schedule."""
         return one(name, await self._app._run(listed(self._app._queries, only=name)))
+
+    async def next(
+        self, name: str, number: int = 10, *, after: datetime | None = None, scope: str = ""
+    ) -> list[datetime]:
+        """The next plan times; of a function of this program too, for one scope."""
+        info = await self.get(name)
+        plans, moment = self._plans(info), info.now if after is None else aware(after, "after")
+        if plans is None:
+            return info.next(number, after)
+        definition, found = info.parsed, list[datetime]()
+        for ahead in (plans.every, *LOOK_BACK):  # farther and farther
+            question = definition.question(scope, moment, moment, is_new=False, ahead=ahead)
+            answers = await self._asked(plans, [question._replace(afters=[question.afters[-1]])])
+            found = list(answers.times[scope].times)
+            if len(found) >= number:
+                break
+        return found[:number]
+
+    async def _answers(self, name: str, since: datetime, until: datetime) -> Answers | None:
+        """What a function of this program gives for a range; None if the plan times come from elsewhere."""
+        info = await self.get(name)
+        plans = self._plans(info)
+        if plans is None:
+            return None
+        scopes = [""] if info.parsed.scopes is None else await self._app._run(scopes_of(self._app._queries, name))
+        if until < since or not scopes:
+            return Answers({}, until)
+        return await self._asked(plans, [Question(scope, [since - _MOMENT], until, until) for scope in scopes])
+
+    def _plans(self, info: ScheduleInfo) -> Plans | None:
+        declared = self._app._schedules.get(info.name)
+        ours = None if declared is None else declared.definition.timing
+        return ours if isinstance(ours, Plans) and ours == info.parsed.timing else None
 
     async def set(
         self,
@@ -279,26 +335,30 @@ class Schedules:
         *,
         by: str | None = None,
         why: str | None = None,
+        conn: object = None,
         **options: Unpack[SetOptions],
     ) -> str:
         """Makes a schedule, or redefines it from now on: created, changed or unchanged. Scopes are a list here."""
         made = declare(name, when, what, options)
+        if isinstance(made.definition.timing, Plans):
+            raise ScheduleError(f"schedule {name!r}: a function of plan times is declared in the code: app.schedule(…)")
         if made.find_scopes is not None or made.scopes_query is not None:
             raise ScheduleError(f"schedule {name!r}: at run time scopes= is a list; declare it in the code for more")
         check_ahead(name, made.definition)
-        return await self._app._run(set_to(self._app._queries, name, made.definition.to_json(), by=by, why=why))
+        change = set_to(self._app._queries, name, made.definition.to_json(), by=by, why=why)
+        return await self._act(change, conn)
 
-    async def pause(self, name: str, *, by: str | None = None, why: str | None = None) -> str:
+    async def pause(self, name: str, *, by: str | None = None, why: str | None = None, conn: object = None) -> str:
         """Nothing of it is enqueued until it is resumed."""
-        return await self._app._run(pause(self._app._queries, name, by=by, why=why))
+        return await self._act(pause(self._app._queries, name, by=by, why=why), conn)
 
-    async def resume(self, name: str, *, by: str | None = None, why: str | None = None) -> str:
+    async def resume(self, name: str, *, by: str | None = None, why: str | None = None, conn: object = None) -> str:
         """It goes on from now: resumed, or not paused."""
-        return await self._app._run(resume(self._app._queries, name, by=by, why=why))
+        return await self._act(resume(self._app._queries, name, by=by, why=why), conn)
 
-    async def delete(self, name: str, *, by: str | None = None, why: str | None = None) -> None:
-        """Deletes it; its occurrences stay. One that a live worker's code declares can only be paused."""
-        await self._app._run(delete(self._app._queries, name, by=by, why=why))
+    async def delete(self, name: str, *, by: str | None = None, why: str | None = None, conn: object = None) -> bool:
+        """Deletes it; False if there is none. Its occurrences stay. One that live code declares can only be paused."""
+        return await self._act(delete(self._app._queries, name, by=by, why=why), conn) == "deleted"
 
     async def fire(
         self,
@@ -308,9 +368,11 @@ class Schedules:
         scope: str | None = None,
         by: str | None = None,
         why: str | None = None,
+        conn: object = None,
     ) -> list[UUID]:
         """Enqueues an occurrence now, for all scopes or one; the same plan time never fires twice."""
-        return await self._app._run(fire(self._app._queries, name, plan_time=plan_time, scope=scope, by=by, why=why))
+        change = fire(self._app._queries, name, plan_time=plan_time, scope=scope, by=by, why=why)
+        return await self._act(change, conn)
 
     async def occurrences(
         self, name: str, *, scope: str | None = None, before: datetime | None = None, limit: int = 50
@@ -329,6 +391,7 @@ class Schedules:
         why: str | None = None,
     ) -> Backfill:
         """Enqueues the plan times of a range that have no occurrence yet; again, it does nothing."""
-        plan = backfill(self._app._queries, name, since, until, dry_run=dry_run, by=by, why=why)
+        answers = await self._answers(name, aware(since, "since"), aware(until, "until"))
+        plan = backfill(self._app._queries, name, since, until, dry_run=dry_run, by=by, why=why, answers=answers)
         made, _ = await self._app._together(plan, lambda answer: answer[1])
         return made

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -31,12 +30,14 @@ from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.reference import Failure, HowEnqueued, Ref, TaskInfo
 from holdfast._model.request import Request, durability, request_of, requests_of, shared_durability
+from holdfast._model.schedule import Schedule
 from holdfast._model.tracing import Tracing
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.repair import ManyOptions, Repair, RetryManyOptions, Tally, many
-from holdfast.errors import DatabaseUnreachable, WrongState
+from holdfast.errors import ConfigError, DatabaseUnreachable, WrongState
+from holdfast.sync_schedules import SyncSchedules
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -80,11 +81,15 @@ class SyncApp:
         database: Callable[[], Database],
         durable: Callable[[], bool],
         tracing: Callable[[], Tracing | None] = lambda: None,
+        notice: Callable[[str], None] = lambda _: None,
+        schedules: dict[str, Schedule] | None = None,
     ) -> None:
         self._queries = queries
         self._database = database
         self._durable = durable
         self._tracing = tracing
+        self._notice = notice
+        self._schedules = {} if schedules is None else schedules
         self._pool: SyncPool | None = None
         self._watch: tuple[Background, Watch[TaskInfo]] | None = None
         self._beginning = threading.Lock()
@@ -125,17 +130,25 @@ class SyncApp:
 
     def _enqueue_many(self, requests: Sequence[Request], conn: object) -> list[SyncRef[Any]]:
         durable = shared_durability(requests, self._durable(), conn)
-        plan = plans.enqueue_many(self._queries, requests, copy=conn is None or can_copy(conn))
         if conn is None:
-            answers, _ = self._connections.together(
-                plan, lambda made: [*map(self._queries.notify_if_idle, made[1])], durable=durable
-            )
+            answers = self._write_many(requests, durable=durable)
         else:
+            plan = plans.enqueue_many(self._queries, requests, copy=can_copy(conn))
             answers, queues = plans.drive_sync(plan, partial(run_on_sync, conn))
             for queue in queues:
-                run_on_sync(conn, self._queries.notify(queue))
+                self._notice(run_on_sync(conn, self._queries.notify(queue)))
         with no_collecting():
             return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
+
+    def _write_many(self, requests: Sequence[Request], *, durable: bool) -> list[plans.Enqueued]:
+        many = plans.Many(self._queries, requests)
+        try:
+            return self._connections.together(many.plan(), many.wake, durable=durable)[0]
+        except DatabaseUnreachable:
+            made = self._connections.again(many.again(), many.ended(), many.wake_all(), durable=durable)
+            if made is None and many.keyed:
+                raise
+            return many.as_asked() if made is None else made[0]
 
     def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
         durable = durability(request.durable, self._durable(), conn)
@@ -144,7 +157,7 @@ class SyncApp:
         plan = plans.enqueue(self._queries, task)
         if conn is not None:
             answer = plans.drive_sync(plan, run)
-            run(self._queries.notify(task.queue))
+            self._notice(run(self._queries.notify(task.queue)))
             return answer
         wake = self._queries.notify_if_idle(task.queue)
         try:
@@ -152,7 +165,7 @@ class SyncApp:
         except DatabaseUnreachable:
             again = plans.enqueue(self._queries, task, again=True)
             return self._connections.again(
-                again, self._queries.archived(task.id), wake, durable=durable
+                again, self._queries.archived([task.id]), [wake], durable=durable
             ) or plans.Enqueued(task.id, task.kind)
 
     @overload
@@ -172,7 +185,7 @@ class SyncApp:
 
     def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:
         """As `App.result`, blocking."""
-        _warn_on_a_loop()
+        _refuse_on_a_loop()
         limit = None if timeout is None else seconds(timeout, "timeout")
         background, watch = self._watching
         try:
@@ -272,7 +285,13 @@ class SyncApp:
 
     def failures(self, since: datetime | Duration | None = None) -> Generator[Failure, None, None]:
         """As `App.failures`, blocking: `for failure in app.sync.failures(since="1h")`. Never ends."""
+        _refuse_on_a_loop()
         return blocking(Feed(self._database().listen_url, self._queries, self._run_aside, since).follow())
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """As `App.schedules`, blocking."""
+        return SyncSchedules(self)
 
     def ask(self, query: Query[T]) -> T:
         """Runs a query of `holdfast.insights`."""
@@ -318,15 +337,10 @@ class SyncApp:
         return SyncRef(self, Ref(answer.id, answer.kind, enqueued=answer.how, decode_result=request.decode_result))
 
 
-def _warn_on_a_loop() -> None:
+def _refuse_on_a_loop() -> None:
     """To wait here is to stop the loop, and with it the worker that may be in it: then it is for ever."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    warnings.warn(
-        "app.sync waits for a result on the thread of an event loop, where nothing else goes on meanwhile: "
-        "await ref.result() of app.enqueue(…), or call it with asyncio.to_thread",
-        RuntimeWarning,
-        stacklevel=4,
-    )
+    if asyncio._get_running_loop() is not None:
+        raise ConfigError(
+            "app.sync would wait here on the thread of an event loop, where nothing else goes on meanwhile, perhaps "
+            "for ever: await ref.result() of await app.enqueue(…), or call it with await asyncio.to_thread(…)"
+        )

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import Done, EnqueueRefused, Entry, KeyTaken, Tasks, named
+from holdfast import Done, EnqueueRefused, Entry, Every, KeyTaken, Tasks, named
 from holdfast.testing import Harness
 
 from .support import Caller
@@ -198,3 +198,22 @@ async def test_T7_an_error_of_the_server_is_the_librarys_own(holdfast: Harness, 
     await caller.enqueue(store.bind("kept"))
     await caller.commit()
     assert [row["args"] for row in rows(holdfast)] == ['{"value": "first"}', '{"value": "kept"}']
+
+
+async def test_S1_changes_of_schedules_belong_to_the_callers_transaction(holdfast: Harness, caller: Caller) -> None:
+    if caller.blocking:
+        pytest.skip("app.schedules is for asynchronous callers")
+    schedules, conn = holdfast.app.schedules, caller.conn
+    async with caller.undone():
+        assert await schedules.set("hourly", Every("1h"), store.bind("x"), conn=conn) == "created"
+        assert await schedules.all() == [], "nobody else sees it before the commit"
+    assert await schedules.set("hourly", Every("1h"), store.bind("x"), conn=conn) == "created"
+    await schedules.pause("hourly", conn=conn)
+    await schedules.resume("hourly", conn=conn)
+    [id] = await schedules.fire("hourly", conn=conn)
+    assert rows(holdfast) == []
+    await caller.commit()
+    assert [row["id"] for row in rows(holdfast)] == [id]
+    assert (await schedules.get("hourly")).condition == "active"
+    assert await schedules.delete("hourly")
+    assert not await schedules.delete("hourly"), "twice is no error"

@@ -2,13 +2,17 @@
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast._db.config import EMBEDDED_FACTS
 from holdfast._db.connection import connect_sync
+from holdfast._db.describe import described
 from holdfast._sql import repair
 from holdfast._sql.queries import Queries
 
@@ -62,7 +66,9 @@ def test_discard_means_parked_tasks_and_cancel_unfinished_ones(cli: Cli) -> None
     cli("cancel", ended)
     assert cli.json("discard", "--where", "kind:greeter", "--yes")["done"] == {"discarded": 1}
     assert states(cli, [stopped, waiting, ended]) == ["discarded", "ready", "cancelled"]
-    assert cli("discard", "--where", "state:ready", "--yes").stdout == ("no task matches state:ready state:parked\n")
+    assert cli("discard", "--where", "state:ready", "--yes").stdout.endswith(
+        "no task matches state:ready state:parked\n"
+    )
     again = parked(cli)
     running = cli.enqueue("greeter.ReadName")
     rows(
@@ -130,8 +136,21 @@ def test_a_dry_run_tells_and_does_nothing(cli: Cli) -> None:
 
 
 def test_nothing_to_do_is_no_failure(cli: Cli) -> None:
-    assert cli("retry", "--where", "kind:greeter", "-y").stdout == "no task matches kind:greeter state:parked\n"
+    assert "no task matches kind:greeter state:parked\n" in cli("retry", "--where", "kind:greeter", "-y").stdout
     assert cli.json("retry", "--where", "kind:greeter", "-y")["count"] == 0
+
+
+@pytest.mark.parametrize("verb", ["retry", "cancel", "discard"])
+def test_it_begins_with_the_database_it_acts_on(cli: Cli, project: Path, verb: str) -> None:
+    """Somebody may have been in the wrong folder, or have an old variable in this terminal."""
+    first = cli(verb, "--where", "kind:greeter", "--dry-run").stdout.splitlines()[0]
+    assert first == f"database: PostgreSQL at {described(cli.url)} (HOLDFAST_URL)"
+    assert cli.json(verb, "--where", "kind:greeter", "--dry-run")["database"] == first.removeprefix("database: ")
+    (project / ".holdfast").mkdir()
+    facts = {"url": cli.url, "pid": os.getpid(), "folder": str(project / ".holdfast")}
+    (project / ".holdfast" / EMBEDDED_FACTS).write_text(json.dumps(facts))
+    cli.environment["HOLDFAST_URL"] = None
+    assert str(project / ".holdfast") in cli(verb, "--where", "kind:greeter", "--dry-run").stdout.splitlines()[0]
 
 
 def test_many_are_done_in_batches_and_not_more_than_the_limit(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,9 @@ from .terminal import Terminal
 
 
 @pytest.fixture(autouse=True)
-def nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     for setting in SETTINGS.values():
         monkeypatch.delenv(setting.variable, raising=False)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
 def row(output: str, name: str) -> list[str]:

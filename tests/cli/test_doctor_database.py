@@ -22,7 +22,7 @@ from holdfast._db.roles import grant
 from holdfast.doctor import Limits
 from pgbouncer import MISSING, PROGRAM, pgbouncer
 
-from .conftest import Cli
+from .conftest import Cli, eventually
 from .diagnosed import diagnosed
 from .planted import plant, rows
 
@@ -234,12 +234,14 @@ def test_dead_rows_that_nobody_removes(cli: Cli) -> None:
     assert diagnosed(cli, "dead rows", limits=few).level == "fine", "autovacuum would come for them in a moment"
     plant(cli, 4000, state="ready")
     rows(cli, "DELETE FROM holdfast.task")
+    # PostgreSQL 14 counts what happened a moment later.
+    eventually(lambda: "7,000" in diagnosed(cli, "dead rows", limits=few).found, "they are not told")
     assert diagnosed(cli, "dead rows", limits=Limits(dead=1000)).level == "warning"
     found = diagnosed(cli, "dead rows", limits=few)
     assert found.level == "bad" and "7,000 in task (live: 0)" in found.found
     for each in found.cure:
         rows(cli, each)
-    assert diagnosed(cli, "dead rows", limits=few).level == "fine"
+    eventually(lambda: diagnosed(cli, "dead rows", limits=few).level == "fine", "they are told for ever")
     for each in off.cure:
         rows(cli, each)
     assert diagnosed(cli, "autovacuum").level == "fine"

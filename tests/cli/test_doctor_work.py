@@ -217,6 +217,15 @@ def test_settings_of_a_role_that_hurt(durable: str, project: Path) -> None:
     for name in ("statement_timeout", "idle_in_transaction_session_timeout", "synchronous_commit"):
         rows(cli, f"ALTER DATABASE postgres RESET {name}")
     assert diagnosed(cli, "settings").level == "fine"
+    for name, value, level in (
+        ("enable_indexscan", "off", "bad"),
+        ("default_transaction_isolation", "repeatable read", "warning"),
+        ("track_activities", "off", "warning"),
+    ):
+        rows(cli, f"ALTER DATABASE postgres SET {name} = '{value}'")
+        found = diagnosed(cli, "settings")
+        assert found.level == level and f"{name} is {value}" in found.found
+        rows(cli, f"ALTER DATABASE postgres RESET {name}")
     rows(cli, "ALTER SYSTEM SET autovacuum = off")
     rows(cli, "SELECT pg_reload_conf()")
     eventually(lambda: diagnosed(cli, "autovacuum").level == "bad", "autovacuum is off, and nobody says so")

@@ -177,32 +177,66 @@ def test_Q5_deadline(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("send_receit", "no worker has declared the kind 'send_receit' so far: did you mean send_receipt?"),
-        ("zzz", "no worker has declared the kind 'zzz' so far\n"),
+        (
+            "send_receit",
+            "no worker has declared the kind 'send_receit': did you mean send_receipt? "
+            "The kinds are: greeter, send_receipt. Nothing was enqueued.",
+        ),
+        ("zzz", "no worker has declared the kind 'zzz'. The kinds are: greeter, send_receipt."),
         (
             "greeter.ReadNam",
-            "no worker has declared a step 'ReadNam' of greeter so far: did you mean greeter.ReadName?",
+            "no worker has declared a step 'ReadNam' of greeter: did you mean greeter.ReadName? "
+            "Its steps are: ReadName, SayHello.",
         ),
         ("greeter.SAYHELLO", "did you mean greeter.SayHello?"),
-        ("send_receipt.Other", "no worker has declared a step 'Other' of send_receipt so far\n"),
+        ("send_receipt.Other", "no worker has declared a step 'Other' of send_receipt. Its steps are: main."),
     ],
 )
-def test_a_slip_in_the_name_is_told_at_once_and_enqueued(cli: Cli, name: str, said: str) -> None:
-    """It may also be code that is deployed in a minute."""
+def test_a_slip_in_the_name_is_refused_unless_forced(cli: Cli, name: str, said: str) -> None:
     declare(cli)
-    told = cli("enqueue", name)
-    assert said in told.stderr
+    refused = cli("enqueue", name, code=3)
+    assert said in refused.stderr and "add --force" in refused.stderr
+    assert refused.stdout == ""
+    assert json.loads(cli("enqueue", name, "--json", code=3).stderr)["error"] == "NotKnown"
+    assert cli.json("tasks")["tasks"] == []
+    forced = cli("enqueue", name, "--force")
+    assert "the task waits until one does (holdfast worker APP)" in forced.stderr
+    assert cli.show(forced.stdout.strip())["task"]["state"] == "ready"
+
+
+def test_old_names_are_known(cli: Cli) -> None:
+    declare(cli)
+    with connect_sync(cli.url) as connection:
+        connection.execute(b"update holdfast.kind set was = '{receipt}' where name = 'send_receipt'")
+        connection.execute(
+            b"insert into holdfast.worker (id, name, host, pid, version, queues, steps, slots, seen_at) values"
+            b" (gen_random_uuid(), 'w', 'h', 1, '0', '{default}', '{greeter.Read}', 1, now())"
+        )
+    for name in ("receipt", "receipt.main", "greeter.Read"):
+        cli("enqueue", name)
+
+
+def test_where_no_worker_has_ever_run_every_name_is_taken(cli: Cli) -> None:
+    """There is nothing to compare it with; that is said."""
+    told = cli("enqueue", "anything")
+    assert "no worker has run on this database yet, so the name anything.main could not be checked" in told.stderr
     assert cli.show(told.stdout.strip())["task"]["state"] == "ready"
-    as_json = cli("enqueue", name, "--json")
-    assert said.strip() in json.loads(as_json.stdout)["warnings"][0]
-    assert as_json.stderr == ""
+
+
+def test_every_failure_has_an_exit_code(cli: Cli) -> None:
+    cli("enqueue", "send", "--key", "k", "--delay", "1h")
+    cli("enqueue", "send", "--key", "k", "--on-conflict", "raise", code=1)
+    cli("enqueue", "send", "--wait", "--timeout", "100ms", code=1)
+    cli("enqueue", "send", "--schema", "nothing_here", code=1)
+    cli("enqueue", "send", "n", code=2)
+    cli("enqueue", "no kind", code=2)
+    cli("enqueue", "send", "--url", "postgresql://127.0.0.1:1/nowhere", code=4)
 
 
 def test_a_good_name_is_not_commented(cli: Cli) -> None:
-    assert "so far" not in cli("enqueue", "anything").stderr  # nothing is declared yet
     declare(cli)
     for name in ("send_receipt", "send_receipt.main", "greeter.ReadName"):
-        assert "so far" not in cli("enqueue", name).stderr
+        assert "declared" not in cli("enqueue", name).stderr
     several = cli("enqueue", "greeter", code=1)
     assert "greeter has the steps ReadName, SayHello" in several.stderr
 

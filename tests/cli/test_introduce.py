@@ -164,7 +164,7 @@ def test_a_database_in_few_words(url: str, expected: str, monkeypatch: pytest.Mo
 
 
 def test_where_it_came_from_is_said_without_escapes() -> None:
-    shown = database_in_short(Database("postgresql://localhost/\x1b[31mshop", "HOLDFAST_URL"))
+    shown = database_in_short(Database("postgresql://localhost/\x1b[31mshop", "HOLDFAST_URL"), "holdfast")
     assert "\x1b" not in shown
     assert shown.endswith("(HOLDFAST_URL)")
 

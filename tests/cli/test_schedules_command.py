@@ -62,6 +62,8 @@ def test_fire_pause_resume_delete(cli: Cli, nightly: str) -> None:
     assert "goes on from now" in cli("schedules", "resume", nightly).stdout
     assert "was not paused" in cli("schedules", "resume", nightly).stdout
     assert "is deleted" in cli("schedules", "delete", nightly).stdout
+    assert "nothing was deleted" in cli("schedules", "delete", nightly).stderr, "twice is no error"
+    assert cli.json("schedules", "delete", nightly)["state"] == "not there"
     assert cli.json("schedules") == []
     actions = [row[0] for row in rows(cli, "select action from holdfast.change order by id")]
     assert actions == ["schedule", "fire", "pause", "resume", "delete"]

@@ -65,6 +65,15 @@ def fact(shown: str, name: str) -> str:
     return line.removeprefix(f"  {name}").strip()
 
 
+def test_what_the_exception_carried_is_shown(cli: Cli) -> None:
+    id = parked(cli)
+    carried = '{"attributes": {"code": 402, "details": {"field": "a\\u001bb"}}}'
+    rows(cli, "update holdfast.task set error = error || $1::jsonb where id = $2::uuid", carried, id)
+    shown = cli("show", id).stdout
+    assert fact(shown, "code") == "402"
+    assert fact(shown, "details").startswith('{"field": "a') and is_harmless(shown)
+
+
 async def test_the_way_of_a_task_that_was_repaired(cli: Cli, holdfast: Harness) -> None:
     """T10, T11, T12, A1."""
     ref = await greeter.enqueue(ReadName("name.txt"))
@@ -242,3 +251,15 @@ def test_Q13_the_explanation_is_wrapped_to_the_terminal(cli: Cli) -> None:
     sentence = lines[begin : lines.index("", begin)]
     assert len(sentence) > 2 and all(len(each) <= 80 for each in sentence)
     assert f"holdfast retry {id}" in " ".join(each.strip() for each in sentence)
+
+
+def test_X6_passwords_in_urls_are_not_printed(cli: Cli) -> None:
+    secret = "s3same"
+    words = [f"dsn=postgresql://ada:{secret}@db/x", f"said=host=db password={secret}", "mail=ada@example.com"]
+    id = cli.enqueue("send", *words)
+    assert secret not in cli("tasks").stdout
+    park(cli, id, f"amqp://ada:{secret}@mq is gone")
+    for command in (["show", id, "--all"], ["tasks"], ["parked"]):
+        assert secret not in cli(*command).stdout, command
+    shown = cli("show", id).stdout
+    assert "postgresql://ada:***@db/x" in shown and "ada@example.com" in shown and "amqp://ada:***@mq is gone" in shown

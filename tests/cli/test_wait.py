@@ -39,7 +39,7 @@ async def done(cli: Cli, holdfast: Harness, result: object) -> str:
     async def give() -> object:
         return result
 
-    id = cli.enqueue(name)
+    id = cli.enqueue(name, "--force")
     await holdfast.drain()
     return id
 
@@ -60,7 +60,8 @@ async def test_what_has_no_result_is_exit_code_1_with_the_reason(cli: Cli, holdf
     cli("cancel", cancelled, "--why", "ordered twice")
     cli("discard", given_up)
     assert "is parked: FileNotFoundError: no such file" in cli("wait", stopped, code=1).stderr
-    assert "is cancelled" in cli("wait", cancelled, code=1).stderr
+    assert "is cancelled by tester: ordered twice\n" in cli("wait", cancelled, code=1).stderr
+    assert cli("show", cancelled).stdout.count("cancelled: ") == 0, "it says it once"
     assert "is discarded" in cli("wait", given_up, code=1).stderr
     good = await done(cli, holdfast, 42)
     mixed = cli("wait", stopped, good, "--json", code=1)

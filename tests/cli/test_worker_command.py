@@ -283,9 +283,11 @@ def test_stop_asks_all_or_one_and_waits(cli: Cli, start: Start) -> None:
     assert workers[0].ended() == 0
     assert not workers[1].has_ended
     assert "there is no running worker" in cli("stop", ids[workers[0].pid], code=3).stderr
-    assert cli("stop", "--wait").stdout == "asked 1 worker to stop.\nstopped.\n"
+    asked = cli("stop", "--wait").stdout
+    assert asked.startswith("database: PostgreSQL at ")
+    assert asked.endswith("\nasked 1 worker to stop.\nstopped.\n")
     assert workers[1].ended() == 0
-    assert cli("stop", "--wait").stdout == "no worker is running.\n"
+    assert cli("stop", "--wait").stdout.endswith("\nno worker is running.\n")
     cli("stop", "not-an-id", code=2)
 
 

@@ -102,7 +102,7 @@ async def test_X2_a_worker_works_with_tables_one_version_older(app: App, holdfas
         " gen_random_uuid(), 1, now() - interval '1 minute', now() - interval '30 seconds')",
         str(log),
     )
-    async with running(app.make_worker(poll=0.1, lease=0.9, reap=0.2)):
+    async with running(app.make_worker(poll=0.1, lease=1, reap=0.2)):
         await until(lambda: unfinished(holdfast_url) == 0, "for all tasks")
     assert sql(holdfast_url, "SELECT state, count(*) FROM holdfast.archive GROUP BY 1") == [("done", 7)]
     outcomes = dict(sql(holdfast_url, "SELECT outcome, count(*) FROM holdfast.attempt GROUP BY 1"))

@@ -15,7 +15,6 @@ import psycopg
 import pytest
 
 from holdfast import embedded
-from holdfast._db import config
 from holdfast.embedded import Server, postmaster, server
 from holdfast.embedded.user import Account
 from holdfast.errors import EmbeddedError
@@ -398,17 +397,36 @@ def test_the_default_folder_is_that_of_the_project(tmp_path: Path, monkeypatch: 
     assert embedded.default_folder() == tmp_path / "project" / ".holdfast"
 
 
-def test_outside_of_projects_the_default_folder_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if any(config._is_project(above) for above in tmp_path.parents):
-        pytest.skip(f"{tmp_path} lies inside of a project")
+def test_a_folder_without_any_sign_is_a_project_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two scratch folders never share a server, and what lies below one that has a server belongs to it."""
+    shop, mail = tmp_path / "shop", tmp_path / "mail"
+    for folder in (shop / "below", mail):
+        folder.mkdir(parents=True)
+    (tmp_path / ".holdfast").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in (shop, mail):
+        monkeypatch.chdir(folder)
+        assert embedded.default_folder() == folder / ".holdfast"
+    (shop / ".holdfast").mkdir()
+    monkeypatch.chdir(shop / "below")
+    assert embedded.default_folder() == shop / ".holdfast"
+
+
+@pytest.mark.parametrize("shared", ["home", "above home", "writable for all"])
+@pytest.mark.parametrize("sign", [".holdfast", ".git"])
+def test_a_folder_that_many_programs_share_is_a_project_for_itself_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str, sign: str
+) -> None:
+    inside = tmp_path / "shop"
+    inside.mkdir()
+    (tmp_path / sign).mkdir()
+    monkeypatch.setenv("HOME", str({"home": tmp_path, "above home": tmp_path / "ada"}.get(shared, "/nowhere")))
+    if shared == "writable for all":
+        tmp_path.chmod(0o1777)
+    monkeypatch.chdir(inside)
+    assert embedded.default_folder() == inside / ".holdfast"
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert embedded.default_folder() == tmp_path / "data" / "holdfast"
-    monkeypatch.setenv("XDG_DATA_HOME", "relative")
-    assert embedded.default_folder() == tmp_path / "home" / ".local" / "share" / "holdfast"
-    monkeypatch.delenv("XDG_DATA_HOME")
-    assert embedded.default_folder() == tmp_path / "home" / ".local" / "share" / "holdfast"
+    assert embedded.default_folder() == tmp_path / ".holdfast"
 
 
 def test_a_current_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,15 @@ class Model(RuleBasedStateMachine):
                         attempt=row.attempt + 1,
                     )  # fmt: skip
                     self.begun[who].append(new)
+            case "untouched":
+                left = row.attempt - 1
+                new = replace(
+                    row, state="ready", worker=None, lease=None, attempt=left,
+                    claimed_at=row.claimed_at if left else None,
+                )  # fmt: skip
+                # Its worker begins nothing any more, and has nothing else to say about this number.
+                kept = [each for each in self.begun[who] if (each.id, each.attempt) != (row.id, row.attempt)]
+                self.begun[who] = kept
             case _:
                 self.logged(row, how)
                 new = replace(

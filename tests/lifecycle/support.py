@@ -159,7 +159,7 @@ class Db:
         return self.queries.advance("default", worker, ids(tasks), chosen, keep=keep, lease=LEASE)
 
     def stay(
-        self, worker: UUID, tasks: Sequence[Claimed], outcome: str, **values: Any
+        self, worker: UUID, tasks: Sequence[Claimed], outcome: str | None, **values: Any
     ) -> Query[dict[UUID, float | None]]:
         return self.queries.stay("default", worker, ids(tasks), outcomes(tasks, outcome=outcome, **values))
 

@@ -218,5 +218,5 @@ def test_M8_an_enqueue_sent_again_after_its_task_ended_must_look_at_the_archive(
     db.run(db.finish(worker, db.claim(worker)))
     with db.connection.transaction(force_rollback=True):
         assert follow(db, task, again=True).how == "created", "the naive resend would run it twice"
-        assert db.run(db.queries.archived(task.id)) is True
-    assert db.run(db.queries.archived(uuid7())) is False
+        assert db.run(db.queries.archived([task.id])) is True
+    assert db.run(db.queries.archived([uuid7()])) is False

@@ -26,7 +26,7 @@ picks = st.integers(0, 10_000)
 workers = st.sampled_from(range(3))
 steps = st.sampled_from("AAB")
 outcomes = st.sampled_from(
-    ["finish", "advance", "later", "keep", "retried", "retried", "failed", "snoozed", "released", "cancel"]
+    ["finish", "advance", "later", "keep", "retried", "retried", "failed", "snoozed", "released", "untouched", "cancel"]
 )
 
 
@@ -119,6 +119,8 @@ class Life(Model):
                     values[row.id] |= {"outcome": how, "delay": 20}
                 case "released":
                     values[row.id] |= {"outcome": how}
+                case "untouched":
+                    values[row.id] |= {"outcome": None}
         self.write(who, how, batch, values, skip_locked)
 
     def write(

@@ -29,6 +29,19 @@ def test_T1_finishing_moves_the_one_row_from_task_to_archive(db: Db, worker: UUI
     }  # fmt: skip
 
 
+def test_a_done_task_has_no_error_and_its_earlier_one_stays_with_its_attempt(db: Db, worker: UUID) -> None:
+    task = db.claimed(worker)
+    db.run(db.stay(worker, [task], "retried", error=BOOM, errors=1, delay=0))
+    [task] = db.claim(worker)
+    db.run(db.finish(worker, [task]))
+    assert db.archived(task.id)["error"] is None
+    assert db.one("SELECT error FROM holdfast.tasks") is None
+    assert db.sql("SELECT attempt, outcome, error ->> 'message' FROM holdfast.attempts ORDER BY attempt") == [
+        (1, "retried", "boom"),
+        (2, "done", None),
+    ]
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_T3_a_move_is_one_write_with_fresh_budgets(db: Db, worker: UUID, keep: bool) -> None:
     task = db.claimed(worker)
@@ -129,6 +142,19 @@ def test_T2_snoozed_and_released_leave_the_budgets_alone(db: Db, worker: UUID, o
     assert (row["state"], row["run_at"]) == ("ready", NOW + timedelta(seconds=10))
     assert db.log(task.id)[-1] == (2, "ReadName", outcome)
     assert db.one("SELECT error FROM holdfast.attempt WHERE attempt = 2") is None
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+def test_W4_a_claim_that_never_began_leaves_no_trace(db: Db, worker: UUID, attempts: int) -> None:
+    id = db.enqueue(deadline=timedelta(hours=1))
+    if attempts:
+        db.run(db.stay(worker, db.claim(worker), "retried", error=BOOM, errors=1, delay=0))
+    before, log = db.task(id), db.log(id)
+    [task] = db.claim(worker)
+    assert list(db.run(db.stay(worker, [task], None))) == [id]
+    assert (db.task(id), db.log(id)) == (before, log)
+    assert db.run(db.stay(worker, [task], None)) == {}, "given back once"
+    assert db.claim(uuid7())[0].attempt == attempts + 1
 
 
 def test_Q9_success_at_the_last_allowed_attempt_is_done(db: Db, worker: UUID) -> None:

@@ -238,7 +238,7 @@ def test_M9_sent_again_it_is_still_its_own(db: Db) -> None:
     end(db, task.id)
     with db.connection.transaction(force_rollback=True):
         assert follow(db, task, again=True).how == "created", "the archive decides, as for any other"
-        assert db.run(db.queries.archived(task.id)) is True
+        assert db.run(db.queries.archived([task.id])) is True
 
 
 def test_Q4_a_key_that_is_free_again_is_taken_over_or_swept(db: Db) -> None:

@@ -138,7 +138,7 @@ async def test_X4_schemas_live_side_by_side(holdfast_url: str) -> None:
     with connect_sync(holdfast_url) as connection:
         assert run_sync(connection, two.enqueue(NewTask(id, "default", "greeter", "main", b"{}")))
         assert run_sync(connection, two.cancel_task(id, b"{}")) == "cancelled"
-        assert run_sync(connection, two.archived(id)) and not run_sync(connection, one.archived(id))
+        assert run_sync(connection, two.archived([id])) and not run_sync(connection, one.archived([id]))
         assert connection.execute(b"SELECT holdfast.channel(), other.channel()").fetchall() == [("holdfast", "other")]
     assert await migrate(holdfast_url, "other", to=0)
     assert (await status(holdfast_url)).drift == () and (await status(holdfast_url)).version == latest()

@@ -1,6 +1,8 @@
 """Running tasks in a test: drain, run_all, crashes and inline mode."""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -291,3 +293,13 @@ async def test_inline_ends_with_its_block(holdfast: Harness) -> None:
         await broken.enqueue("x")
     assert holdfast.app.enqueue.__func__ is before  # type: ignore[attr-defined]
     assert "enqueue" not in vars(holdfast.app.sync)
+
+
+@pytest.mark.parametrize("until", ["10s", 10, timedelta(seconds=10)])
+async def test_draining_until_takes_any_duration(holdfast: Harness, until: Any) -> None:
+    soon = await holdfast.app.enqueue(Ship("a"), delay="9s")
+    late = await holdfast.app.enqueue(Ship("b"), delay="1h")
+    await holdfast.drain(until=until)
+    assert ((await soon.info()).state, (await late.info()).state) == ("done", "ready")
+    await holdfast.drain(until=datetime.now() + timedelta(hours=2))
+    assert (await late.info()).state == "done"

@@ -104,7 +104,8 @@ async def test_S1_made_changed_and_deleted_at_run_time(planner: Planner) -> None
     info = await schedules.get("customer-7")
     assert (info.words, info.condition, info.in_code) == ("every 15 minutes", "active", False)
     assert info.next_at == NOON + timedelta(minutes=30) == info.next(1)[0]
-    await schedules.delete("customer-7")
+    assert await schedules.delete("customer-7") is True
+    assert await schedules.delete("customer-7") is False, "twice is no error"
     with pytest.raises(ScheduleError, match="no schedule 'customer-7'"):
         await schedules.get("customer-7")
     with pytest.raises(ScheduleError, match="no schedule 'customer-7'"):

@@ -1,13 +1,14 @@
 """How much is claimed ahead (W1) and what a mark hides (M12), without a database."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from holdfast._engine.marks import Marks
-from holdfast._engine.pace import EVIDENCE, MOST_AHEAD, Pace
+from holdfast._engine.pace import AHEAD_SECONDS, EVIDENCE, MOST_AHEAD, Pace
 from holdfast._engine.roster import Roster
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.shares import LARGEST_CLAIM, Shares
@@ -19,7 +20,9 @@ from holdfast.errors import ConfigError
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> "Ticker":
     ticker = Ticker()
-    monkeypatch.setattr("holdfast._engine.pace.time.monotonic", lambda: ticker.now)
+    for module in ("roster", "shares"):
+        monkeypatch.setattr(f"holdfast._engine.{module}.now", lambda: ticker.now)
+    monkeypatch.setattr("holdfast._engine.marks.time.monotonic", lambda: ticker.now)
     return ticker
 
 
@@ -27,98 +30,116 @@ class Ticker:
     now = 1000.0
 
 
-def test_W1_slow_steps_get_no_claim_ahead(clock: Ticker) -> None:
-    pace = Pace()
-    for finished in range(10, 100, 10):
-        clock.now += 1.0  # ten slots, a second each
-        pace.measure(finished)
-    assert pace.ahead(slots=10) == 0
+def attempt() -> Any:
+    return SimpleNamespace(window=-1, queue="default", number=1, priority=0, crashes=0)
 
 
-def test_W1_short_steps_are_claimed_ahead_for_a_fifth_of_a_second(clock: Ticker) -> None:
-    pace = Pace()
-    for finished in range(100, 2000, 100):
-        clock.now += 0.1  # a thousand a second
-        pace.measure(finished)
-    assert 150 <= pace.ahead(slots=10) <= 250
-    clock.now += 0.1
-    pace.measure(10**6)
-    assert pace.ahead(slots=10) == MOST_AHEAD
+class Bench:
+    """A worker's slots, with steps that take a certain time. What it allows itself is counted from outside."""
+
+    def __init__(self, clock: Ticker, slots: int) -> None:
+        self.clock = clock
+        self.roster = Roster(slots)
+        self.shares = Shares(self.roster, ["default"])
+
+    @property
+    def ahead(self) -> int:
+        return self.shares.room() - (self.roster.slots - self.roster.busy)
+
+    def execute(self, seconds: float, times: int) -> None:
+        """All slots at once, all end together, and a claim follows each time."""
+        for _ in range(times):
+            self.roster.ready.extend(attempt() for _ in range(self.roster.slots))
+            begun = [self.roster.begin() for _ in range(self.roster.slots)]
+            self.clock.now += seconds
+            for one in begun:
+                assert one is not None
+                self.roster.end(one)
+                self.shares.measure()  # as each of them asks for the next
+            self.shares.learn("default", served=True, more=True)
+
+
+@pytest.mark.parametrize("slots", [1, 10, 50, 1000])
+@pytest.mark.parametrize("seconds", [0.021, 0.1, 0.3, 1.0, 30.0])
+def test_W1_longer_steps_get_no_claim_ahead_though_they_end_together(clock: Ticker, slots: int, seconds: float) -> None:
+    bench = Bench(clock, slots)
+    for _ in range(20):
+        bench.execute(seconds, 1)
+        assert bench.ahead == 0
+
+
+@pytest.mark.parametrize("slots", [1, 10, 50])
+@pytest.mark.parametrize("seconds", [0.001, 0.005, 0.01])
+def test_W1_short_steps_are_claimed_ahead_for_a_twentieth_of_a_second(
+    clock: Ticker, slots: int, seconds: float
+) -> None:
+    bench = Bench(clock, slots)
+    bench.execute(seconds, 300)
+    exact = slots / seconds * AHEAD_SECONDS
+    assert 0.7 * exact <= bench.ahead <= 1.1 * exact + 1
+
+
+def test_W1_no_more_than_the_most_is_claimed_ahead(clock: Ticker) -> None:
+    bench = Bench(clock, 1000)
+    bench.execute(0.001, 300)
+    assert bench.ahead == MOST_AHEAD
 
 
 def test_W1_the_pace_falls_when_steps_become_slow(clock: Ticker) -> None:
-    pace = Pace()
-    clock.now += 0.1
-    pace.measure(1000)
-    assert pace.ahead(slots=10) > 0
-    for finished in range(1001, 1010):
-        clock.now += 1.0
-        pace.measure(finished)
-    assert pace.ahead(slots=10) == 0
-
-
-def test_W1_to_wait_for_a_claim_is_not_to_be_slow(clock: Ticker) -> None:
-    pace = Pace()
-    for finished in range(1000, 10_000, 1000):
-        clock.now += 0.5  # of which it had something to do for 50 ms: 20,000 a second
-        pace.measure(finished, starved=0.45)
-    assert pace.per_second == pytest.approx(20_000, rel=0.01)
-    assert pace.ahead(slots=10) == MOST_AHEAD
-
-
-def test_W1_the_pace_falls_while_a_worker_rests(clock: Ticker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast._engine.roster.now", lambda: clock.now)
-    roster = Roster(10)
-    shares = Shares(roster, ["default"])
-    roster._end_rest()
-    for _ in range(5):
-        clock.now += 0.01
-        roster.finished += 1000
-        shares.measure()
-        shares.learn("default", served=True, more=False)
-    assert shares.share("default") == LARGEST_CLAIM
-    roster._rests_since = clock.now
-    shares.rest()
-    for _ in range(5):
-        clock.now += 1.0
-        shares.measure()
-    assert shares.share("default") == 10
-
-
-def test_W1_a_clock_that_stood_still_does_no_harm(clock: Ticker) -> None:
-    pace = Pace()
-    clock.now += 0.01
-    pace.measure(100)
-    pace.measure(200, starved=3600.0)  # the machine slept, and the two clocks differ about that
-    assert 0 <= pace.per_second <= 10**7 and pace.ahead(slots=10) <= MOST_AHEAD
-    for finished in range(200, 210):
-        clock.now += 1.0
-        pace.measure(finished)
-    assert pace.ahead(slots=10) == 0
+    bench = Bench(clock, 10)
+    bench.execute(0.001, 300)
+    assert bench.ahead > 0
+    bench.execute(1.0, 2)
+    assert bench.ahead == 0
 
 
 def test_W1_a_few_short_steps_are_no_reason_to_claim_thousands(clock: Ticker) -> None:
     pace = Pace()
-    clock.now += 0.001
-    pace.measure(10)
-    assert 100 <= pace.ahead(slots=10) <= 10 * EVIDENCE
-    clock.now += 0.01
-    pace.measure(210)
+    pace.measure(10, 0.0001, over=False)
+    assert pace.ahead(slots=10) == 10 * EVIDENCE
+    pace.measure(200, 0.001, over=False)
     assert pace.ahead(slots=10) == MOST_AHEAD
 
 
-def test_W1_one_second_in_which_nothing_ended_is_not_believed_at_once(clock: Ticker) -> None:
-    pace = Pace()
-    for finished in range(1000, 10_000, 1000):
-        clock.now += 0.02
-        pace.measure(finished)
-    clock.now += 1.0
-    pace.measure(9000)
-    assert pace.ahead(slots=10) > 1000
-    for _ in range(4):
+def test_W1_to_wait_for_a_claim_is_not_to_be_slow(clock: Ticker) -> None:
+    bench = Bench(clock, 10)
+    for _ in range(100):
+        bench.execute(0.001, 5)
+        bench.roster._rests_since = clock.now
+        clock.now += 0.1  # the next claim is on its way
+        bench.roster._end_rest()
+    assert bench.shares._all.pace.per_second == pytest.approx(10_000, rel=0.1)
+
+
+def test_W1_the_pace_falls_while_a_worker_rests(clock: Ticker) -> None:
+    bench = Bench(clock, 10)
+    bench.execute(0.0001, 3000)
+    assert bench.shares.share("default") == LARGEST_CLAIM
+    bench.roster._rests_since = clock.now
+    bench.shares.rest()
+    for _ in range(5):
         clock.now += 1.0
-        pace.measure(9000)
-    assert pace.ahead(slots=10) == 0
+        bench.shares.measure()
+    assert bench.shares.share("default") == 10
+
+
+def test_W1_a_clock_that_stood_still_does_no_harm(clock: Ticker) -> None:
+    bench = Bench(clock, 10)
+    bench.execute(0.0, 100)
+    bench.shares._starved = 3600.0  # the machine slept, and the two clocks differ about that
+    bench.execute(0.0, 100)
+    assert 0 <= bench.ahead <= MOST_AHEAD
+    bench.execute(1.0, 3)
+    assert bench.ahead == 0
+
+
+def test_W1_W9_a_queue_that_is_held_back_is_nobodys_rival(clock: Ticker) -> None:
+    roster = Roster(12, {"a": None, "b": 3})
+    shares = Shares(roster, ["a", "b"])
+    roster.lanes["a"].busy, roster.lanes["b"].busy, roster.busy = 8, 3, 11
+    assert shares.round() == ["b", "a"] and shares.is_full("b")
+    shares.learn("b", served=False, more=False)
+    assert shares.share("a") == 1
 
 
 def row(priority: int, run_at: datetime, waited: float = 0.0, crashes: int = 0) -> Claimed:

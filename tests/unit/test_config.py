@@ -14,7 +14,6 @@ from holdfast._db.config import (
     embedded_url,
     project_file,
     project_settings,
-    redact,
     resolve,
     setting,
     worker_options,
@@ -23,12 +22,8 @@ from holdfast._db.connection import conninfo
 from holdfast._db.settings import SETTINGS, WORKER_SETTINGS, shown
 from holdfast._db.trouble import unreachable
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
+from holdfast._model.redact import redact
 from holdfast.errors import ConfigError, NoDatabase
-
-
-@pytest.fixture(autouse=True)
-def no_server_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
 @pytest.fixture
@@ -77,26 +72,16 @@ def test_a_dead_or_foreign_embedded_server_is_not_taken(tmp_path: Path) -> None:
     assert [embedded_url(folder) for folder in (dead, copied, broken)] == [None, None, None]
 
 
-def test_outside_of_projects_the_users_own_server_is_found(tmp_path: Path) -> None:
-    home = tmp_path / "data" / "holdfast"
-    home.mkdir(parents=True)
-    (home / "server.json").write_text(
-        json.dumps({"url": "postgresql://own/db", "pid": os.getpid(), "folder": str(home)})
-    )
-    assert resolve(None, environment={}, start=tmp_path).url == "postgresql://own/db"
-
-
-def test_a_project_never_falls_back_to_the_users_server(tmp_path: Path) -> None:
+def test_a_folder_never_falls_back_to_the_server_of_another(tmp_path: Path) -> None:
     """`holdfast pg status` would say that none is running, while tasks went to another project's database."""
-    home = tmp_path / "data" / "holdfast"
-    home.mkdir(parents=True)
-    (home / "server.json").write_text(
-        json.dumps({"url": "postgresql://own/db", "pid": os.getpid(), "folder": str(home)})
-    )
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "pyproject.toml").touch()
-    assert embedded_url(tmp_path / "shop") is None
-    assert embedded_folder(tmp_path / "shop") == tmp_path / "shop" / ".holdfast"
+    announce(tmp_path, pid=os.getpid())
+    for sign in ("pyproject.toml", ".git"):
+        inside = tmp_path / sign.strip(".")
+        inside.mkdir()
+        (inside / sign).touch()
+        assert embedded_url(tmp_path) is not None
+        assert embedded_url(inside) is None
+        assert embedded_folder(inside) == inside / ".holdfast"
 
 
 def test_settings_are_found_from_a_folder_below(project: Path) -> None:
@@ -260,10 +245,11 @@ def test_unknown_keys_are_told(tmp_path: Path, key: str, said: str) -> None:
         ('concurrency = "3"', "a whole number of at least 1"),
         ("concurrency = true", "a whole number of at least 1"),
         ("concurrency = 0", "a whole number of at least 1"),
-        ('lease = "soon"', 'a duration such as "30s" or 1.5'),
-        ("lease = true", 'a duration such as "30s" or 1.5'),
-        ("poll = 0", 'a duration such as "30s" or 1.5'),
-        ("grace = 2030-01-01", 'a duration such as "30s" or 1.5'),
+        ('lease = "soon"', 'a duration of at least 1s, such as "30s", or a number of seconds'),
+        ("lease = true", "a duration of at least 1s"),
+        ("lease = 0.5", "a duration of at least 1s"),
+        ("poll = 0", 'a duration of at least 50ms, such as "1s"'),
+        ("grace = 2030-01-01", 'a duration such as "30s", or a number of seconds'),
         ('log_level = "loud"', "one of debug, info, warning, error"),
         ("log_format = 1", "one of pretty, json"),
         ("processes = 0", "a whole number of at least 1"),
@@ -344,12 +330,34 @@ def test_an_app_follows_the_schema_that_is_configured(tmp_path: Path, monkeypatc
             App(schema=wrong)
 
 
-@pytest.mark.parametrize("password", ["p@ss", "p@s/s", "a:b@c", "%40x"])
+@pytest.mark.parametrize("password", ["p@ss", "p@s/s", "a:b@c", "%40x", "%20x", "80/x", "a:b"])
 def test_passwords_that_should_have_been_quoted_are_removed_as_well(password: str) -> None:
     assert redact(f"postgresql://user:{password}@host:5432/db?a=b") == "postgresql://user:***@host:5432/db?a=b"
     assert redact(f"host=h password = {password} dbname=d") == "host=h password = *** dbname=d"
 
 
+@pytest.mark.parametrize(
+    "password", ["two words", "p@ss word", " x", "x ", "80x y", "a: b/c", "it's 5 o'clock", "100%zz"]
+)
+def test_a_password_with_blanks_in_a_url_is_removed(password: str) -> None:
+    url = f"postgresql://user:{password}@host:5432/db?a=b"
+    assert redact(f'spaces in "{url}" of x') == 'spaces in "postgresql://user:***@host:5432/db?a=b" of x'
+    with pytest.raises(ConfigError) as caught:
+        conninfo(url, "holdfast")
+    assert password not in str(caught.value) and "user:" not in str(caught.value)
+
+
 def test_what_is_no_password_stays() -> None:
-    for text in ("postgresql://user@host:5432/db", "postgresql:///db?host=/tmp/x&port=5432", "host=h user=u"):
+    for text in (
+        "postgresql://user@host:5432/db",
+        "postgresql:///db?host=/tmp/x&port=5432",
+        "host=h user=u",
+        "POST http://api:8080/x failed for ada@example.com",
+        "http://api:8080 failed for ada@example.com",
+        '{"url": "redis://cache:6379", "mail": "ada@example.com"}',
+        "see https://example.com/a:b or write to ada@example.com",
+    ):
         assert redact(text) == text
+    both = "postgresql://a:one@h1/db is not postgresql://b:two three@h2/db"
+    assert redact(both) == "postgresql://a:***@h1/db is not postgresql://b:***@h2/db"
+    assert redact(f"{redact(both)}, says ada@example.com") == f"{redact(both)}, says ada@example.com"

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import msgspec
@@ -51,6 +51,9 @@ def test_t23_a_plain_subclass_with_new_fields_is_not_a_dataclass() -> None:
         Tasks().kind("k").step(More)
 
 
+def takes_an_order(self: Any, order_id: int) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("cls", "cure"),
     [
@@ -64,6 +67,8 @@ def test_t23_a_plain_subclass_with_new_fields_is_not_a_dataclass() -> None:
         (step_class(run=lambda self, ctx, extra: None), "wrong parameters"),
         (step_class(run=lambda self, *args: None), "wrong parameters"),
         (step_class(run=lambda self, *, ctx: None), "wrong parameters"),
+        (step_class(run=takes_an_order), "given the context alone, not order_id: int: write .* a field of its class"),
+        (step_class(run=lambda self, order_id: None), "given the context alone, not order_id"),
         (step_class(run=lambda self: (yield)), "it yields"),
         (step_class(__annotations__={"a": NotAnything}), "field a of Made .*NotAnything"),
         (step_class(__annotations__={"a": list[NotAnything]}), "field a of Made .*NotAnything"),
@@ -385,3 +390,28 @@ def test_wrong_resources_and_hooks_are_refused() -> None:
         tasks.middleware(lambda ctx, proceed: proceed())
     with pytest.raises(DeclarationError, match="Failure"):
         tasks.on_failure(3)  # type: ignore[type-var]
+
+
+class Narrow(Protocol):
+    @property
+    def attempt(self) -> int: ...
+
+
+def run_with(annotation: Any, name: str = "c") -> Any:
+    namespace: dict[str, Any] = {"annotation": annotation}
+    exec(f"def run(self, {name}: annotation): ...", namespace)
+    return namespace["run"]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        *(run_with(hint) for hint in (Context, "Context", Context | None, Any, object, Narrow)),
+        run_with("OnlyForTypeCheckers", "ctx"),
+        lambda self, ctx: None,
+        lambda self, context: None,
+        lambda self, _: None,
+    ],
+)
+def test_t23_whatever_can_be_the_context_is_given_it(run: Any) -> None:
+    Tasks().kind("k").step(step_class(run=run))

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast._engine.processes import _portable
+from holdfast._model import attributes
 from holdfast._model.codec import MAX_BYTES, encode_error, simple_error
 from holdfast._model.error_text import MAX_CAUSES, MAX_MESSAGE, MAX_TRACEBACK
 
@@ -32,6 +35,71 @@ def test_type_message_and_traceback() -> None:
     assert "in raised" in told["traceback"]
     assert told["traceback"].endswith("KeyError: 'name'")
     assert told["causes"] == []
+
+
+class Declined(Exception):
+    code = "card_declined"
+    _private = "p"
+
+    def __init__(self, message: str, **given: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        vars(self).update(given)
+
+    @property
+    def asked(self) -> str:
+        raise AssertionError("nothing of the exception is called")
+
+
+class Status(Enum):
+    GONE = 410
+
+
+def test_what_an_exception_carries_is_kept_if_it_is_public_and_json() -> None:
+    given = {
+        "code": 402,
+        "status": Status.GONE,
+        "details": {"field": "number", "tries": [1, 2.5, None, True], 7: "seven"},
+        "at": datetime(2030, 1, 2, tzinfo=UTC),
+        "response": object(),
+        "nested": {"client": object()},
+        "_secret": "s",
+    }
+    told = described(Declined("no", **given))
+    assert told["attributes"] == {
+        "code": 402,
+        "status": 410,
+        "details": {"field": "number", "tries": [1, 2.5, None, True], "7": "seven"},
+        "at": "2030-01-02T00:00:00+00:00",
+    }, "the message is told once"
+    assert described(Declined("no"))["attributes"] == {"code": "card_declined"}, "the class may say it"
+    assert "attributes" not in described(KeyError("name"))
+    from_here = ValueError("x")
+    from_here.__cause__ = Declined("no")
+    assert described(from_here)["causes"][0]["attributes"] == {"code": "card_declined"}
+    assert described(_portable(raised(Declined("no", code=402))))["attributes"]["code"] == 402, "of a child process"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {f"name{n}": n for n in range(1000)},
+        {f"name{n}": "x" * 100_000 for n in range(100)},
+        {"deep": json.loads("[" * 900 + "]" * 900)},
+        {"wide": {str(n): list(range(1000)) for n in range(1000)}},
+        {"nul\0": "\0\ud800", "big": 2**70, "nan": float("nan")},
+    ],
+)
+def test_what_an_exception_carries_is_bounded(given: dict[str, Any]) -> None:
+    error = Declined("no", **given)
+    assert len(json.dumps(described(error).get("attributes", {}))) < 2 * attributes.MAX_BYTES
+    assert b"\\u0000" not in encode_error(error)
+
+
+def test_a_carried_circle_is_left_out() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    assert described(Declined("no", code=1, circle=circle))["attributes"] == {"code": 1}
 
 
 def test_types_are_qualified_by_module() -> None:

@@ -96,5 +96,5 @@ async def app(holdfast_url: str) -> AsyncIterator[App]:
 
 @pytest.fixture
 async def browser(app: App) -> AsyncIterator[Browser]:
-    async with client(dashboard(app, auth=None)) as asking:
+    async with client(dashboard(app, auth="trusted")) as asking:
         yield Browser(app, asking)

@@ -157,7 +157,7 @@ async def test_T12_wrong_args_and_steps_are_refused(browser: Browser, holdfast_u
     for form, said in (
         ({"args": "{"}, "args"),
         ({"args": "[1]"}, "args"),
-        ({"args": '{"x": "[hidden]"}'}, "where nothing was hidden"),
+        ({"args": '{"x": "[hidden]"}'}, "write what is meant"),
         ({"step": "Nowhere"}, "Nowhere"),
         ({"step": "No where"}, "step"),
     ):
@@ -253,7 +253,7 @@ async def test_T12_an_action_is_bounded_and_can_be_stopped(
 ) -> None:
     monkeypatch.setattr(bulk, "MOST", 120)
     plant_many(holdfast_url, 300)
-    async with client(dashboard(app, auth=None), headers=HERE) as asking:
+    async with client(dashboard(app, auth="trusted"), headers=HERE) as asking:
         browser = Browser(app, asking)
         first = (await asking.post("/api/bulk", json={"verb": "discard", "q": "kind:greeter"})).json()
         assert (await ended(browser, first["id"]))["done"] == {"discarded": 120}
@@ -270,5 +270,23 @@ async def test_T12_an_action_is_bounded_and_can_be_stopped(
 
 async def test_T12_not_too_many_at_once(app: App, holdfast_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "AT_ONCE", 0)
-    async with client(dashboard(app, auth=None), headers=HERE) as asking:
+    async with client(dashboard(app, auth="trusted"), headers=HERE) as asking:
         assert (await asking.post("/api/bulk", json={"verb": "retry", "q": "kind:x"})).status_code == 429
+
+
+async def test_M19_a_worker_that_is_late_is_shown_in_red(browser: Browser, holdfast_url: str) -> None:
+    plant_worker(holdfast_url)
+    rows(holdfast_url, "update holdfast.worker set late = '{loop}'")
+    assert '<span class="badge bad">late: loop</span>' in await browser.page("/")
+    assert '<span class="badge bad">late</span>' in await browser.page("/workers")
+    [banner] = [each for each in (await browser.json("/api"))["banners"] if "late" in each["text"]]
+    assert banner["tone"] == "bad" and "loop" in banner["text"]
+
+
+async def test_L4_a_worker_lives_as_long_as_its_lease(browser: Browser, holdfast_url: str) -> None:
+    """Killed with a lease of 6 s, it was told to be running for a minute."""
+    for lease, silent, condition in (("6s", "7s", "lost"), ("6s", "1s", "running"), ("1h", "10m", "running")):
+        id = plant_worker(holdfast_url, silent=silent)
+        rows(holdfast_url, "update holdfast.worker set lease = $2::text::interval where id = $1::uuid", id, lease)
+        found = next(each for each in (await browser.json("/api/workers"))["workers"] if each["info"]["id"] == id)
+        assert found["info"]["condition"] == condition, (lease, silent)

@@ -1,5 +1,6 @@
 """What must never be possible, whoever asks (X5): each rule by itself, and all requests that could break it."""
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -13,7 +14,8 @@ from starlette.routing import Mount
 from holdfast import App
 from holdfast.errors import ConfigError, DatabaseUnreachable
 from holdfast.web import Token, User, dashboard
-from holdfast.web.auth import Tokens, parse_tokens
+from holdfast.web.auth import Starter, Tokens, parse_tokens
+from holdfast.web.brake import TRIES
 from holdfast.web.hiding import HIDDEN, Hiding, restored
 from holdfast.web.places import Action
 from holdfast.web.problems import problem_of
@@ -42,6 +44,8 @@ def state_of(url: str, id: str) -> str:
 def test_X5_off_this_machine_it_does_not_start_without_a_login(host: str) -> None:
     with pytest.raises(ConfigError, match="HOLDFAST_WEB_TOKENS"):
         Serving(host)
+    with pytest.raises(ConfigError, match="HOLDFAST_WEB_TOKENS"):
+        Serving(host, auth="trusted")
     Serving(host, auth=TOKENS)
     Serving("127.0.0.1")
 
@@ -58,8 +62,8 @@ def test_X5_off_this_machine_it_does_not_start_without_a_login(host: str) -> Non
         ("127.0.0.1", {"host": ""}),
     ],
 )
-async def test_X5_without_a_login_only_this_machine_is_answered(app: App, peer: str, headers: dict[str, str]) -> None:
-    async with client(dashboard(app, auth=None), peer=peer) as asking:
+async def test_X5_trust_is_in_this_machine_alone(app: App, peer: str, headers: dict[str, str]) -> None:
+    async with client(dashboard(app, auth="trusted"), peer=peer) as asking:
         for path in ("/", "/api", "/live/", "/tasks"):
             answer = await asking.get(path, headers=headers)
             assert answer.status_code in (403, 421), (path, answer.status_code)
@@ -79,14 +83,16 @@ async def test_X5_with_hosts_no_other_name_is_answered(app: App) -> None:
 
 
 async def test_X5_tokens_open_and_nothing_else_does(app: App) -> None:
-    async with client(dashboard(app, auth=TOKENS), peer="10.0.0.9") as asking:
-        for headers in ({}, bearer("x" * 24), bearer(""), {"authorization": f"Basic {ADA}"}, bearer(ADA[:-1])):
+    for headers in ({}, bearer("x" * 24), bearer(""), {"authorization": f"Basic {ADA}"}, bearer(ADA[:-1])):
+        async with client(dashboard(app, auth=TOKENS), peer="10.0.0.9") as asking:
             for path in ("/", "/tasks", "/api", "/api/openapi.json", "/live/"):
                 answer = await asking.get(path, headers=headers)
                 assert answer.status_code == 401, (path, headers)
                 assert "Overview" not in answer.text
-        for token in (ADA, BOB):
-            assert (await asking.get("/api", headers=bearer(token))).status_code == 200
+                is_for_programs = path.startswith(("/api", "/live"))
+                assert answer.headers["content-type"].startswith("application/json" if is_for_programs else "text/html")
+            for token in (ADA, BOB):
+                assert (await asking.get("/api", headers=bearer(token))).status_code == 200
 
 
 async def test_X5_a_login_gives_a_cookie_that_holds_no_token(app: App) -> None:
@@ -99,8 +105,100 @@ async def test_X5_a_login_gives_a_cookie_that_holds_no_token(app: App) -> None:
         cookie = answer.headers["set-cookie"]
         assert BOB not in cookie and "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie
         assert "bob" in (await asking.get("/")).text
+        copied = {"cookie": cookie.partition(";")[0]}
         await asking.post("/logout", headers=HERE)
         assert (await asking.get("/")).status_code == 401
+        assert (await asking.get("/", headers=copied)).status_code == 401, "a copy of the cookie outlives the logout"
+        await asking.post("/login", data={"token": BOB}, headers=HERE)
+        assert (await asking.get("/")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("base", "headers", "is_secure"),
+    [
+        ("http://localhost", {}, False),
+        ("https://tasks.example.com", {}, True),
+        ("http://tasks.example.com", {"origin": "https://tasks.example.com"}, True),
+        ("http://tasks.example.com", {"x-forwarded-proto": "https"}, True),
+    ],
+)
+async def test_X5_behind_tls_the_cookie_is_only_sent_over_tls(
+    app: App, base: str, headers: dict[str, str], is_secure: bool
+) -> None:
+    async with client(dashboard(app, auth=TOKENS), base=base) as asking:
+        answer = await asking.post("/login", data={"token": BOB}, headers=headers)
+        assert answer.status_code == 303 and ("; Secure" in answer.headers["set-cookie"]) is is_secure
+
+
+async def test_X5_dashboards_on_several_ports_do_not_end_each_others_logins(app: App) -> None:
+    names = set()
+    for base in ("http://localhost:8420", "http://localhost:8421", "http://[::1]", "http://localhost"):
+        async with client(dashboard(app, auth=TOKENS), base=base) as asking:
+            answer = await asking.post("/login", data={"token": BOB})
+            names.add(answer.headers["set-cookie"].partition("=")[0])
+            assert (await asking.get("/")).status_code == 200, base
+    assert names == {"holdfast_session", "holdfast_session_8420", "holdfast_session_8421"}
+
+
+@pytest.mark.parametrize("by", ["form", "header"])
+async def test_X5_guessing_is_braked(app: App, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    asgi = dashboard(app, auth=TOKENS)
+
+    async def give(token: str, peer: str) -> int:
+        async with client(asgi, peer=peer) as asking:
+            if by == "form":
+                return (await asking.post("/login", data={"token": token}, headers=HERE)).status_code
+            return (await asking.get("/api", headers=bearer(token))).status_code
+
+    entered = 303 if by == "form" else 200
+    assert await give(BOB, "10.0.0.9") == entered
+    for _ in range(TRIES):
+        assert await give("x" * 24, "10.0.0.9") == 401
+    assert await give("x" * 24, "10.0.0.9") == 429
+    assert await give(BOB, "10.0.0.9") == 429, "a right token would tell a wrong one"
+    assert await give(BOB, "10.0.0.8") == entered
+    for i in range(TRIES):
+        assert await give("x" * 24, f"2001:db8::{i}") == 401
+    assert await give("x" * 24, "2001:db8::ffff") == 429
+    monkeypatch.setattr("holdfast.web.brake.WAIT", 0.0)
+    assert await give(BOB, "10.0.0.9") == entered
+
+
+async def test_X5_only_whoever_has_started_it_is_let_in(app: App) -> None:
+    told: list[str] = []
+    starter = Starter()
+    starter.when_used = lambda: told.append(starter.link)
+    asgi, link = Site(app, auth=starter).asgi(), starter.link
+    plain_proxy = {"host": "localhost"}
+    async with client(asgi) as other:
+        for path in ("/", "/tasks", "/api", "/live/", "/login", "/login?token=", f"{link}x"):
+            answer = await other.get(path, headers=plain_proxy)
+            assert answer.status_code == 401 and "default" not in answer.text, path
+        assert "Open the link that the terminal shows" in (await other.get("/")).text
+        assert (await other.get(link, headers={"host": "tasks.example.com"})).status_code == 421
+    async with client(asgi) as starting, client(asgi) as other:
+        answer = await starting.get(link)
+        assert answer.status_code == 200 and answer.headers["refresh"] == "0; url=/"
+        assert link.partition("=")[2] not in answer.headers["set-cookie"] + answer.text
+        assert (await starting.get("/")).status_code == 200
+        assert (await other.get(link)).status_code == 401, "the link was used"
+        assert told == [starter.link] and starter.link != link
+        assert (await other.get(starter.link)).status_code == 200
+        assert (await other.get("/")).status_code == 200
+
+
+async def test_X5_tokens_do_not_belong_into_addresses(app: App) -> None:
+    async with client(dashboard(app, auth=TOKENS)) as asking:
+        assert (await asking.get("/login", params={"token": ADA})).status_code == 405
+        assert (await asking.get("/")).status_code == 401
+
+
+def test_X5_trust_must_be_said(app: App) -> None:
+    with pytest.raises(ConfigError, match='auth="trusted"'):
+        dashboard(app, auth=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert isinstance(Serving().auth, Starter)
+    assert Serving().address(1).startswith("http://localhost:1/login?token=")
+    assert Serving(auth="trusted").address(1) == "http://localhost:1/"
 
 
 def test_X5_a_cookie_cannot_be_made_changed_or_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +207,8 @@ def test_X5_a_cookie_cannot_be_made_changed_or_kept_for_ever(monkeypatch: pytest
     assert gate._of_cookie(good) == User("bob", "viewer")
     name, until, proof = good.split(".")
     ada = b"ada".hex()
-    for forged in (f"{ada}.{until}.{proof}", f"{name}.{int(until) + 1}.{proof}", f"{name}.{until}.", "", "..", "a.b.c"):
+    later = str(int(until.partition("-")[0]) + 1)
+    for forged in (f"{ada}.{until}.{proof}", f"{name}.{later}.{proof}", f"{name}.{until}.", "", "..", "a.b.c"):
         assert gate._of_cookie(forged) is None, forged
     assert Tokens([Token("bob", "viewer", "c" * 24)])._of_cookie(good) is None
     assert Tokens([Token("bob", "operator", BOB)])._of_cookie(good) is None
@@ -168,7 +267,7 @@ async def test_X5_an_app_may_ask_its_own_login(app: App, holdfast_url: str) -> N
 def writes(app: App, id: str) -> list[str]:
     """Every path that something can be done at, on things that are there."""
     given = {"id": id, "name": "default", "run": "1"}
-    found = [each.path.format(**given) for each in Site(app, auth=None).places if isinstance(each, Action)]
+    found = [each.path.format(**given) for each in Site(app, auth="trusted").places if isinstance(each, Action)]
     assert {f"/tasks/{id}/retry", "/bulk", "/queues/default/pause", "/schedules/default/fire"} <= {*found}
     return found
 
@@ -249,7 +348,7 @@ SITES: list[tuple[dict[str, str], bool]] = [
 
 
 async def test_X5_no_other_site_can_act(app: App, holdfast_url: str) -> None:
-    async with client(dashboard(app, auth=None)) as asking:
+    async with client(dashboard(app, auth="trusted")) as asking:
         for headers, is_let_in in SITES:
             for prefix in ("", "/api"):
                 id = plant_task(holdfast_url)
@@ -261,7 +360,7 @@ async def test_X5_no_other_site_can_act(app: App, holdfast_url: str) -> None:
 
 async def test_X5_no_action_is_open_to_other_sites(app: App, holdfast_url: str) -> None:
     id = plant_everything(holdfast_url)
-    async with client(dashboard(app, auth=None)) as asking:
+    async with client(dashboard(app, auth="trusted")) as asking:
         for path in writes(app, id):
             for prefix in ("", "/api"):
                 for headers, is_let_in in SITES:
@@ -317,6 +416,37 @@ async def test_X5_what_is_sent_is_bounded(browser: Browser, holdfast_url: str) -
     assert answer.status_code == 400 and "there is no 'nonsense' here" in answer.text
 
 
+async def test_X5_wrong_input_is_no_mistake_of_the_dashboard(browser: Browser, holdfast_url: str) -> None:
+    id = plant_task(holdfast_url)
+    for path in (
+        "/kinds/%00",
+        "/queues/%00/pause",
+        "/schedules/%00",
+        "/tasks?q=kind:a%00",
+        "/tasks?q=args.a%00:b",
+        "/tasks/%00",
+        "/workers/%00",
+        "/bulk/%00",
+    ):
+        for prefix in ("", "/api"):
+            answer = await browser.client.get(prefix + path)
+            assert 400 <= answer.status_code < 500, (prefix + path, answer.text)
+    for name in ("a" * 5000, "a" * 300, "%00", "a/" * 50, "vendor/" + "a" * 300, "vendor"):
+        assert (await browser.client.get(f"/static/{name}")).status_code == 404, name
+    for why in ("\ud800", "a\0b"):
+        body = json.dumps({"why": why})
+        answer = await browser.client.post(f"/api/tasks/{id}/discard", content=body, headers=HERE)
+        assert answer.status_code == 400, answer.text
+    answer = await browser.client.post(f"/tasks/{id}/discard", data={"why": "a\0b"}, headers=HERE)
+    assert answer.status_code == 400, answer.text
+    for path in ("/bulk", f"/tasks/{id}/discard", "/login"):
+        answer = await browser.client.post(path, content=b"id=1&" * 2001, headers=HERE)
+        assert answer.status_code == 413 and "fields" in answer.text, answer.text
+    answer = await browser.client.post("/login", content=b"x" * 1_100_000, headers=HERE)
+    assert answer.status_code == 413
+    assert state_of(holdfast_url, id) == "parked"
+
+
 # --- secrets
 
 
@@ -338,6 +468,7 @@ async def test_X5_secrets_are_shown_nowhere(browser: Browser, holdfast_url: str)
         "traceback": f"token: '{SECRET}' postgresql://ada:{SECRET}@db/x",
         "causes": [{"type": "E", "message": f'"api_key": "{SECRET}"', "traceback": f"Authorization: Bearer {SECRET}"}],
         "password": SECRET,
+        "attributes": {"code": "kept-code", "token": SECRET, "details": [f"password={SECRET}"]},
     }
     id = plant_task(holdfast_url, args=SECRETS, error=trouble, headers={"authorization": SECRET, "trace": "kept-trace"})
     rows(
@@ -356,7 +487,7 @@ async def test_X5_secrets_are_shown_nowhere(browser: Browser, holdfast_url: str)
             assert answer.status_code == 200, answer.text
             assert SECRET not in answer.text, prefix + path
     page = await browser.page(f"/tasks/{id}")
-    assert HIDDEN in page and "kept-trace" in page and "is wrong" in page
+    assert HIDDEN in page and "kept-trace" in page and "kept-code" in page and "is wrong" in page
 
 
 def test_X5_names_of_the_app_are_no_secrets() -> None:
@@ -390,3 +521,99 @@ async def test_X5_a_program_asks_with_its_token(app: App, holdfast_url: str) -> 
 def test_long_texts_are_searched_for_secrets_at_once(text: str) -> None:
     # Hours, if every character looked ahead to the end; and nobody else would be answered meanwhile.
     assert Hiding().text(f"{text} password=sesame").endswith(f"password={HIDDEN}")
+
+
+# --- what is hidden cannot be guessed through a filter
+
+
+DSN = f"postgresql://ada:{SECRET}@db/shop"
+GUESSES = [
+    f"args.password:{SECRET}",
+    f"args.password:{SECRET[:3]}*",
+    f"-args.Password:{SECRET[:3]}*",
+    f"args.nested.client_secret.a:{SECRET}",
+    f"args.list.0.Authorization:*{SECRET}",
+    "args.x_auth_token.0:null",
+]
+BLIND_GUESSES = [
+    f"args.nested:*{SECRET[:3]}*",
+    f"args.list:*{SECRET[:3]}*",
+    f"args.dsn:{DSN[:-11]}*",
+    f"args.dsn:{DSN}",
+    f"args.conninfo:*password={SECRET[:3]}*",
+    f"error:{SECRET[:3]}",
+    f'error:"api_key={SECRET[:3]}"',
+    f"error:ada:{SECRET[:3]}",
+]
+ASKED = ("/tasks", "/api/tasks", "/api/parked", "/api/bulk/new?verb=retry", "/live/tasks", "/live/parked")
+
+
+async def test_X5_nobody_can_filter_by_what_is_hidden(app: App, holdfast_url: str) -> None:
+    """A count of 0 or 1 for each letter would tell the secret: as many as 13 letters in 367 requests."""
+    id = plant_secretive(holdfast_url)
+    for token in (ADA, BOB):
+        async with client(dashboard(app, auth=TOKENS), headers={**bearer(token), **HERE}) as asking:
+            for guess in GUESSES:
+                for path in ASKED[:4]:
+                    answer = await asking.get(path, params=query_of(path, guess))
+                    assert answer.status_code == 403 and "is not shown here" in answer.text, (path, guess)
+            for guess in BLIND_GUESSES:
+                found = (await asking.get("/api/tasks", params={"q": guess})).json()
+                assert (found["count"], found["tasks"]) == (0, []), guess
+                assert (await asking.get("/api/parked", params={"q": guess})).json()["count"] == 0, guess
+                params = {"verb": "retry", "q": guess}
+                assert (await asking.get("/api/bulk/new", params=params)).json()["count"] == 0, guess
+                assert (await asking.get("/api/tasks", params={"q": f"-{guess}"})).json()["count"] == 1, guess
+    async with client(dashboard(app, auth=TOKENS), headers={**bearer(ADA), **HERE}) as asking:
+        for guess in GUESSES:
+            answer = await asking.post("/api/bulk", json={"verb": "discard", "q": guess})
+            assert answer.status_code == 403, guess
+        for guess in BLIND_GUESSES:
+            run = (await asking.post("/api/bulk", json={"verb": "discard", "q": guess})).json()
+            while (found := (await asking.get(f"/api/bulk/{run['id']}")).json())["ended"] is None:
+                await asyncio.sleep(0.01)
+            assert (run["expected"], found["done"]) == (0, {}), guess
+    assert state_of(holdfast_url, id) == "parked"
+
+
+async def test_X5_what_is_shown_can_be_filtered_by(browser: Browser, holdfast_url: str) -> None:
+    id = plant_secretive(holdfast_url)
+    for filter in (
+        "args.order_id:42",
+        "args.dsn:postgresql*",
+        "args.nested.open:yes",
+        "args.name:null",
+        'error:"is wrong"',
+        "error:ValueError",
+        "-error:other",
+    ):
+        found = await browser.json("/api/tasks", params={"q": filter})
+        assert [each["id"] for each in found["tasks"]] == [id], filter
+
+
+def query_of(path: str, guess: str) -> dict[str, str]:
+    return {"q": guess, "verb": "retry"} if "verb" in path else {"q": guess}
+
+
+def plant_secretive(url: str) -> str:
+    args = SECRETS | {"dsn": DSN, "conninfo": f"host=db password={SECRET}", "order_id": 42}
+    args["nested"] = {"client_secret": {"a": SECRET}, "open": "yes"}
+    message = f"api_key={SECRET} is wrong, also {DSN}"
+    return plant_task(url, args=args, error={"type": "ValueError", "message": message})
+
+
+async def test_X5_passwords_of_urls_are_shown_nowhere_and_kept_when_args_are_edited(
+    browser: Browser, holdfast_url: str
+) -> None:
+    args = {"dsn": DSN, "many": [{"broker": f"amqp://ada:{SECRET}@mq"}], "said": f"host=db password={SECRET}", "n": 1}
+    id = plant_task(holdfast_url, args=args)
+    for path in ("/tasks", f"/tasks/{id}", f"/api/tasks/{id}"):
+        assert SECRET not in await browser.page(path), path
+    shown = (await browser.json(f"/api/tasks/{id}"))["task"]["args"]
+    assert shown["dsn"] == "postgresql://ada:***@db/shop" and shown["said"] == "host=db password=***"
+    other = shown | {"dsn": "postgresql://ada:***@other/shop"}
+    answer = await browser.client.post(f"/api/tasks/{id}/retry", json={"args": other}, headers=HERE)
+    assert answer.status_code == 400 and "write what is meant" in answer.text
+    answer = await browser.client.post(f"/api/tasks/{id}/retry", json={"args": shown | {"n": 2}}, headers=HERE)
+    assert answer.status_code == 200, answer.text
+    assert json.loads(rows(holdfast_url, "select args::text from holdfast.task")[0][0]) == args | {"n": 2}

@@ -40,7 +40,7 @@ async def test_links_stay_below_the_prefix(app: App, holdfast_url: str) -> None:
     plant_kind(holdfast_url)
     plant_worker(holdfast_url)
     plant_schedule(holdfast_url)
-    mounted = Starlette(routes=[Mount("/a/b", dashboard(app, auth=None))])
+    mounted = Starlette(routes=[Mount("/a/b", dashboard(app, auth="trusted"))])
     async with client(mounted) as asking:
         links: list[str] = []
         for path in (*PAGES, *MORE_PAGES):
@@ -75,7 +75,7 @@ async def test_what_is_not_there_is_told(browser: Browser) -> None:
 async def test_an_unreachable_database_is_told_without_its_password() -> None:
     async with (
         App("postgresql://ada:sesame-sesame@127.0.0.1:1/nowhere") as app,
-        client(dashboard(app, auth=None)) as asking,
+        client(dashboard(app, auth="trusted")) as asking,
     ):
         answer = await asking.get("/")
         assert answer.status_code == 503 and "cannot be reached" in answer.text
@@ -107,7 +107,7 @@ async def test_a_page_that_is_open_is_sent_again_when_it_changed(
         "type": "http", "method": "GET", "path": "/live/", "root_path": "", "query_string": b"", "scheme": "http",
         "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1), "server": ("localhost", 80),
     }  # fmt: skip
-    asgi: Any = dashboard(app, auth=None)
+    asgi: Any = dashboard(app, auth="trusted")
     streaming = asyncio.create_task(asgi(scope, receive, send))
     first = await next_look()
     assert "<html" not in first and "Nothing is parked." in first

@@ -204,6 +204,10 @@ async def test_lifespan_is_a_worker_for_an_asgi_application(holdfast: Harness) -
 
     async with holdfast.app.lifespan(object()):
         assert await (await plain.enqueue(2)).result(timeout=60) == 2
+    lifespan = holdfast.app.lifespan(queues="mail", concurrency=3)
+    async with lifespan(object()):
+        elsewhere = await holdfast.app.enqueue(plain.bind(3), queue="mail")
+        assert await elsewhere.result(timeout=60) == 3
     assert sql(holdfast.url, "SELECT count(*) FROM holdfast.worker WHERE stopped_at IS NULL") == [(0,)]
 
 

@@ -18,7 +18,7 @@ from holdfast._engine.roster import Roster
 from holdfast._sql.queries import queries
 from holdfast.testing import Harness
 
-from .support import PATIENCE, running, until
+from .support import PATIENCE, attempts, running, until
 
 
 def block_until(condition: Callable[[], object]) -> None:
@@ -66,6 +66,57 @@ async def test_M19_who_blocks_the_loop_is_told_with_the_place(
     assert "innocent" not in text
     assert "Write def instead of async def" in text
     assert getattr(warning, "task_id", None) == str(first.id)
+
+
+async def test_M19_F4_a_loop_that_no_step_blocks_renews_nothing_after_a_lease(
+    holdfast: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    @holdfast.app.task
+    async def held(n: int) -> int:
+        await asyncio.sleep(0 if n else 3600)
+        return n
+
+    def expired() -> list[Any]:
+        return holdfast.sql("SELECT 1 FROM holdfast.task WHERE lease_expires_at < clock_timestamp()")
+
+    def loop_is_late() -> list[Any]:
+        return holdfast.sql("SELECT 1 FROM holdfast.worker WHERE 'loop' = ANY (late)")
+
+    worker = holdfast.worker(queues="default", lease=1.5, blocked=0.5, grace=0)
+    async with running(worker):
+        ref = await holdfast.app.enqueue(held.bind(0))
+        await until(lambda: worker.roster.busy == 1, "for the step")
+
+        async def stand_still() -> None:
+            block_until(lambda: expired() and loop_is_late())
+
+        await asyncio.create_task(stand_still(), name="holdfast claim")
+        # Its attempt is given up, and somebody else's begins.
+        await until(lambda: attempts(holdfast.url, ref.id), "for the reaper")
+        assert await (await holdfast.app.enqueue(held.bind(1))).result(timeout=PATIENCE) == 1
+    assert "the event loop has stood still for" in caplog.text
+    assert f"{__file__}:" in caplog.text and "no step is why" in caplog.text
+    assert "is blocked for" not in caplog.text
+
+
+async def test_M19_F4_a_step_that_blocks_the_loop_keeps_its_lease(holdfast: Harness) -> None:
+    @holdfast.app.task
+    async def blocking() -> str:
+        block_until(lambda: renewed() > 3)
+        return "done"
+
+    def renewed() -> int:
+        expires = holdfast.sql("SELECT lease_expires_at FROM holdfast.task")[0][0]
+        if expires not in seen:
+            seen.append(expires)
+        return len(seen)
+
+    seen: list[Any] = []
+    worker = holdfast.worker(queues="default", lease=1.5, blocked=0.5)
+    async with running(worker):
+        ref = await holdfast.app.enqueue(blocking.bind())
+        assert await ref.result(timeout=PATIENCE) == "done"
+    assert attempts(holdfast.url, ref.id) == [(1, "main", "done")]
 
 
 async def test_M19_a_loop_under_a_debugger_is_not_blocked(
@@ -117,6 +168,6 @@ def test_M19_a_process_that_was_stopped_as_a_whole_has_no_wedged_loop(monkeypatc
     monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))
     beat = Beat.__new__(Beat)
     beat._wedged_after, beat._warned, beat._end = 300.0, False, threading.Event()
-    beat._progress = ProgressLog(queries("holdfast"), Roster(1))
+    beat._progress, beat.ticked = ProgressLog(queries("holdfast"), Roster(1)), lambda: None
     beat.tick()
     asyncio.run(beat._pause(10, Link("", queries("holdfast"), "nowhere")))

@@ -264,3 +264,26 @@ async def test_M7_children_of_an_outcome_whose_answer_was_lost_come_once(
         await until(lambda: not worker.roster.held, "for the worker to know")
     assert faults.met == 1
     assert children(holdfast) == [0]
+
+
+@tasks.task
+async def awaits(ctx: Context, how: str) -> str:
+    ref = await ctx.enqueue(child.bind(7))  # type: ignore[misc]  # its type says that nothing waits
+    references[:] = [ref]
+    if how == "result":
+        await ref.result()
+    return str(ref.id)
+
+
+async def test_T18_what_a_step_enqueues_may_be_awaited(holdfast: Harness) -> None:
+    ref = await awaits.enqueue("")
+    await holdfast.drain(raises=True)
+    assert await ref.result() == str(references[0].id)
+    assert await references[0].result() == 7
+
+
+async def test_T18_its_result_cannot_be_had_in_the_same_step(holdfast: Harness) -> None:
+    ref = await awaits.enqueue("result")
+    await holdfast.drain()
+    error = (await ref.info()).error
+    assert error is not None and "awaits.main waits for the result of child" in error["message"]

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -77,6 +78,23 @@ async def test_W1_no_claim_ahead_with_slow_steps(holdfast: Harness) -> None:
             await until(lambda: left(holdfast) == 0, "for all")
 
 
+@pytest.mark.parametrize("slots", [10, 50])
+async def test_W1_steps_that_end_together_are_no_reason_to_claim_ahead(holdfast: Harness, slots: int) -> None:
+    await holdfast.app.enqueue_many([busy.bind(0.25) for _ in range(slots * 8)])
+    worker, taken = holdfast.worker(concurrency=slots), 0
+
+    def all_done() -> bool:
+        nonlocal taken
+        taken = max(taken, worker.roster.taken)
+        # Those that have ended stay leased until that is recorded.
+        assert left(holdfast, "running") <= 2 * slots
+        return left(holdfast) == 0
+
+    async with running(worker):
+        await until(all_done, "for all")
+    assert taken == slots
+
+
 @pytest.mark.direct("it needs notifications")
 async def test_W2_W3_a_notification_wakes_long_before_the_poll_interval(holdfast: Harness) -> None:
     worker = holdfast.worker(poll=600, queues=["default"])
@@ -99,6 +117,16 @@ async def test_W2_sleeps_until_the_nearest_time(holdfast: Harness) -> None:
     ref = await holdfast.app.enqueue(note.bind(1), delay=0.5)
     async with running(worker):
         assert await ref.result(timeout=60) == 1
+
+
+async def test_W2_what_becomes_due_right_after_a_claim_does_not_wait_for_the_poll(holdfast: Harness) -> None:
+    worker = holdfast.worker(poll=600, queues=["default"])
+    async with running(worker):
+        for n in range(40):
+            first = datetime.now(UTC) + timedelta(seconds=0.1)
+            await holdfast.app.enqueue(note.bind(2 * n), at=first)
+            await holdfast.app.enqueue(note.bind(2 * n + 1), at=first + timedelta(milliseconds=1 + n % 10))
+            await until(lambda n=n: len(order) == 2 * n + 2, "for both", patience=10)  # type: ignore[misc]
 
 
 async def test_W3_with_the_listener_dead_polling_finds_it(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +198,7 @@ async def test_W3_an_idle_worker_asks_little(holdfast: Harness, monkeypatch: pyt
         return await run(link, query)
 
     monkeypatch.setattr(Link, "run", counting)
-    async with running(holdfast.worker(poll=0.01, reap=0.05)):
+    async with running(holdfast.worker(poll=0.05, reap=0.05)):
         await until(lambda: asked["claim"] > 20, "for the worker to be idle")
         asked.clear()
         await until(lambda: asked["claim"] > 100 and asked["overdue"] > 10, "for the time to pass")

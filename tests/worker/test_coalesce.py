@@ -180,18 +180,18 @@ async def test_M17_an_id_that_exists_is_refused_to_a_lone_caller(
 
 async def test_M17_a_value_that_cannot_be_sent_is_refused_alone(holdfast: Harness) -> None:
     broken = msgspec.Raw(b'"\xff"')
-    calls = [store.bind(value=1), store.bind(value=broken), store.bind(value=2)]
+    calls = [store.bind(value=1), named("store.main", {"value": broken}), store.bind(value=2)]
     answers = await asyncio.gather(*map(holdfast.app.enqueue, calls), return_exceptions=True)
     assert [isinstance(answer, Exception) for answer in answers] == [False, True, False]
     with pytest.raises(UnicodeError):
-        await holdfast.app.enqueue(store.bind(value=broken), delay=1)
+        await holdfast.app.enqueue(named("store.main", {"value": broken}), delay=1)
     await store.enqueue(value=3)
     assert values(holdfast) == [1, 2, 3]
 
 
 async def test_M17_a_value_with_nul_is_refused(holdfast: Harness) -> None:
     with pytest.raises(Exception, match="NUL"):
-        await store.enqueue(value=msgspec.Raw(b"1}\0"))
+        await holdfast.app.enqueue(named("store.main", {"value": msgspec.Raw(b"1}\0")}))
     assert values(holdfast) == []
 
 

@@ -314,4 +314,4 @@ async def test_T15_blocking_code_follows_the_same_feed(holdfast: Harness) -> Non
     assert await following == ["first", "second"]
     await until(lambda: sql(holdfast.url, LISTENING) == [], "for its connection to be closed")
     with pytest.raises(InvalidDuration):
-        holdfast.app.sync.failures(since="soon")
+        await asyncio.to_thread(holdfast.app.sync.failures, since="soon")

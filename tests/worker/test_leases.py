@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -77,13 +78,19 @@ def take_over(url: str, id: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"lease": 0}, "longer than nothing"),
-        ({"lease": 10, "beat": 0}, "longer than nothing"),
+        ({"lease": 0}, "lease must be a duration of at least 1s"),
+        ({"lease": "10ms"}, "lease must be a duration of at least 1s, .*, not '10ms'"),
+        ({"lease": 10, "beat": 0}, "beat must be a duration of at least 50ms"),
+        ({"lease": 10, "beat": "1ms"}, "beat must be a duration of at least 50ms"),
         ({"lease": -5}, "lease"),
         ({"lease": 30, "beat": 11}, "too seldom"),
         ({"poll": 0}, "poll"),
+        ({"poll": timedelta(milliseconds=1)}, "poll must be a duration of at least 50ms"),
         ({"reap": 0}, "reap"),
+        ({"reap": 0.01}, "reap must be a duration of at least 50ms"),
         ({"grace": -1}, "grace"),
+        ({"blocked": 0}, "blocked: 0 is shorter than 100ms"),
+        ({"retention": "23h"}, "retention must be a duration of at least 1d"),
         ({"concurrency": 0}, "concurrency"),
         ({"concurrency": -1}, "concurrency"),
         ({"concurrency": True}, "concurrency"),
@@ -237,7 +244,7 @@ async def test_Q8_cleanup_after_a_cancel_is_not_cancelled_again(holdfast: Harnes
             cleaned.append(True)
 
     ref = await careful.enqueue()
-    worker = holdfast.worker(lease=0.9, beat=0.1)
+    worker = holdfast.worker(lease=1, beat=0.1)
     async with running(worker):
         await until(lambda: worker.roster.busy == 1, "for the step")
         assert await ref.cancel()

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Context, Done, Retry, Snooze, Tasks
 from holdfast._db.link import Link
+from holdfast._engine import worker as engine
 from holdfast._model import conclude
 from holdfast._model.codec import encode_result
 from holdfast.testing import Harness
@@ -336,3 +337,31 @@ async def test_L6_a_late_claim_of_what_is_still_executed_here_interrupts_it(hold
         worker.claimer.wake()
         await until(lambda: seen["interrupted"], "for the interruption")
         assert seen["most"] == 1
+
+
+@pytest.mark.parametrize("answer", ["comes", "is lost", "was never asked for"])
+async def test_W4_what_was_claimed_but_never_began_leaves_no_attempt(
+    holdfast: Harness, answer: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "UNSTARTED", 600.0)
+    end = asyncio.Event()
+
+    @holdfast.app.task
+    async def long() -> None:
+        await end.wait()
+
+    refs = [await long.enqueue() for _ in range(6)]
+    worker = holdfast.worker(concurrency=1, lease=60)
+    worker.claimer._shares.share = lambda queue: 6  # type: ignore[method-assign]
+    faults = Faults(worker._links["settle"], "stay", executed=answer == "is lost", times=int(answer != "comes"))
+    async with running(worker):
+        await until(lambda: (worker.roster.busy, len(worker.roster.ready)) == (1, 5), "for the claim")
+        worker.stop()
+        await until(lambda: len(worker.roster.held) == 1, "for the others to be given back")
+        end.set()
+        await until(lambda: not worker.roster.held, "for the first")
+    assert faults.met == int(answer != "comes")
+    assert "was lost before" not in caplog.text and worker.roster.lost == 0
+    left = sql(holdfast.url, "SELECT state, worker_id, attempt, claimed_at FROM holdfast.task")
+    assert left == [("ready", None, 0, None)] * 5
+    assert [entry for ref in refs for entry in attempts(holdfast.url, ref.id)] == [(1, "main", "done")]

@@ -220,7 +220,8 @@ def test_M19_a_machine_that_slept_has_no_wedged_loop(monkeypatch: pytest.MonkeyP
 
     async def check() -> None:
         beat = Beat.__new__(Beat)
-        beat._wedged_after, beat._warned = 300.0, False
+        beat._wedged_after, beat.blocked_after, beat._warned = 300.0, 1.0, False
+        beat.ticked = lambda: None
         beat.tick()
         monkeypatch.setattr("holdfast._engine.lease.now", lambda: 1e12)
         monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))

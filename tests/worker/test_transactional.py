@@ -333,6 +333,6 @@ async def test_M16_our_own_beats_are_not_in_the_way_of_a_long_step(book: Harness
     name = book.sql("SELECT current_database()")[0][0]
     book.sql(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
     ref = await longer_than_a_beat.enqueue()
-    async with running(book.worker(lease=0.6, beat=0.2)):
+    async with running(book.worker(lease=1, beat=0.2)):
         await ref.result(timeout=60)
     assert ran == [1] and written(book) == [1]

@@ -148,7 +148,7 @@ async def test_T17_a_loop_can_end_while_a_connection_is_made_ready(
 ) -> None:
     begun = asyncio.Event()
 
-    async def endless(*_: Any) -> bool:
+    async def endless(*_: Any, **__: Any) -> bool:
         begun.set()
         await asyncio.Event().wait()
         return False

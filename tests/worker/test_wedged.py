@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -11,7 +13,7 @@ from holdfast import App
 from holdfast._engine.lease import EXIT_WEDGED
 
 from . import crew as crew_module
-from .crew import fork, nap, wedge
+from .crew import fork, nap, pay, wedge
 from .support import Crew, attempts, crew, read_lines, row, sql, until
 
 
@@ -32,6 +34,44 @@ async def test_M19_X7_a_worker_whose_loop_is_dead_ends_and_its_task_is_taken_ove
         assert await members[0].ended() == EXIT_WEDGED
         assert await ref.result(timeout=60) == "free"
     assert attempts(own_url, ref.id) == [(1, "main", "lost"), (2, "main", "done")]
+    await app.close()
+
+
+async def test_W7_W9_a_full_queue_keeps_nobody_from_the_others(app: App, own_url: str, log: Path) -> None:
+    """In a process of its own: a worker that stands still would take this test with it."""
+    headers = {"log": str(log)}
+    await app.enqueue_many([nap.bind(600) for _ in range(3)], queue="few", headers=headers)
+    with crew(own_url, log, 1, queues=["many", "few:3"], concurrency=12, grace=0) as [member]:
+        await until(lambda: len(read_lines(log)) == 3, "for the queue to be full")
+        await app.enqueue_many([nap.bind(0.05) for _ in range(100)], queue="many", headers=headers)
+        left = "SELECT count(*) FROM holdfast.task WHERE queue = 'many'"
+        await until(lambda: sql(own_url, left) == [(0,)], "for the other queue")
+        member.signal(signal.SIGTERM)
+        assert await member.ended() == 0
+    await app.close()
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.005, 0.02])
+async def test_L9_L10_what_has_not_begun_is_not_parked_with_its_worker(
+    app: App, own_url: str, log: Path, pause: float
+) -> None:
+    count, slots = 3000, 10
+    await app.enqueue_many([pay.bind(pause) for _ in range(count)], headers={"log": str(log)})
+    quick = {"lease": 1.5, "reap": 0.3, "concurrency": slots}
+    with crew(own_url, log, 1, **quick) as members:
+        await until(lambda: len(read_lines(log)) >= 100, "for some to begin")
+        members[0].kill()
+        began = {UUID(line.task) for line in read_lines(log)}
+        held = sql(own_url, "SELECT count(*) FROM holdfast.task WHERE state = 'running'")[0][0]
+        members.append(Crew(own_url, log, quick))
+        left = "SELECT count(*) FROM holdfast.task WHERE state <> 'parked'"
+        await until(lambda: sql(own_url, left) == [(0,)], "for the others")
+    parked = {id for (id,) in sql(own_url, "SELECT id FROM holdfast.task")}
+    # One for each slot may have been about to begin: the database is told just before.
+    never = parked - began
+    assert len(never) <= slots, f"of {len(parked)} that were parked and {held} that were held"
+    executed = Counter(line.task for line in read_lines(log) if line.word == "begin")
+    assert (len(executed), max(executed.values())) == (count - len(never), 1), "every other one began once"
     await app.close()
 
 

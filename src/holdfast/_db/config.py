@@ -8,6 +8,7 @@ default. Nothing here starts a server.
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -22,9 +23,6 @@ from holdfast.errors import ConfigError, NoDatabase
 EMBEDDED_FACTS = "server.json"
 """The file in which a running embedded server tells its `url`, `pid` and `folder`."""
 
-# Up to the last @: a password may hold what should have been written as %40. Too much is better than too little.
-# Bounded, or a long text of many such beginnings takes minutes.
-_PASSWORD = re.compile(r"(?i)(://[^:/\s]{0,200}:)\S{0,4000}(@)|(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)")
 _PROJECT_SIGNS = ("pyproject.toml", ".git")
 
 
@@ -195,11 +193,10 @@ def embedded_url(start: Path | None = None) -> str | None:
 
 
 def embedded_folder(start: Path | None = None) -> Path:
-    """Where the embedded server of a folder lives: `.holdfast` of the project around it, else the user's own."""
-    for folder in _upwards(start):
-        if _is_project(folder):
-            return folder / ".holdfast"
-    return user_folder()
+    """Where the embedded server of a folder lives: `.holdfast` of the project around it, else of the folder itself."""
+    here, *above = _upwards(start) or [Path()]
+    around = (folder for folder in above if _is_project(folder) and not _is_shared(folder))
+    return (here if _is_project(here) else next(around, here)) / ".holdfast"
 
 
 def _is_project(folder: Path) -> bool:
@@ -209,12 +206,16 @@ def _is_project(folder: Path) -> bool:
         return False
 
 
-def user_folder() -> Path:
-    """Where an embedded server keeps its data outside of projects."""
-    data_home = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if not data_home.is_absolute():
-        data_home = Path("~").expanduser() / ".local" / "share"
-    return data_home / "holdfast"
+def _is_shared(folder: Path) -> bool:
+    """Whether programs that have nothing to do with each other lie below: in a home, above it, or where all may write.
+
+    Such a folder is a project only for itself, or a command would act on the tasks of another program.
+    """
+    try:
+        home = Path("~").expanduser().resolve()
+        return home.is_relative_to(folder) or bool(folder.stat().st_mode & stat.S_IWOTH)
+    except (OSError, RuntimeError):
+        return True
 
 
 def _lives(pid: int) -> bool:
@@ -225,11 +226,6 @@ def _lives(pid: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def redact(text: str) -> str:
-    """Text with the passwords of URLs and connection strings removed."""
-    return _PASSWORD.sub(lambda m: f"{m[1]}***{m[2]}" if m[1] else f"{m[3]}***", text)
 
 
 def _for_libpq(url: str) -> str:

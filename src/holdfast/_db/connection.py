@@ -1,6 +1,7 @@
 """The driver: connecting, and running queries. With `trouble` and `link` the only place that knows it."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -16,8 +17,8 @@ from psycopg.rows import tuple_row
 from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg.waiting import Wait
 
-from holdfast._db.config import redact
 from holdfast._db.obeying import ObeyingConnection
+from holdfast._db.portable import Portable, as_text
 from holdfast._db.trouble import is_unusable, unreachable
 from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query
@@ -70,12 +71,10 @@ class _Time(TimestamptzBinaryLoader):
 
 
 class _Span(Dumper):
-    """A time span in microseconds alone: a day of the server's calendar may have 23 or 25 hours."""
-
     oid = postgres.types["interval"].oid
 
     def dump(self, obj: timedelta) -> bytes:
-        return b"%d microseconds" % (obj // timedelta(microseconds=1))
+        return str(as_text(obj)).encode()
 
 
 class _Ids(Dumper):
@@ -108,8 +107,10 @@ def conninfo(url: str, name: str) -> str:
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error as error:
+        # libpq quotes the part that it does not understand, which may be the password alone.
+        said = re.sub(r'"[^\n]*"', "it", str(error)).strip()
         raise ConfigError(
-            f"this is not a PostgreSQL URL or connection string: {redact(str(error)).strip()}. "
+            f"this is not a PostgreSQL URL or connection string: {said}. "
             "Write for example postgresql://user@host:5432/database"
         ) from None
     defaults = {**_DEFAULTS, "application_name": name}
@@ -178,6 +179,14 @@ def _flush(pgconn: PGconn) -> PQGen[None]:
         yield Wait.W
 
 
+def _sent(query: Query[Any], adapted: bool) -> tuple[bytes, Sequence[object]]:
+    """A statement and its values, as they are sent on a connection of ours or on another."""
+    if adapted:
+        portable = Portable(query)
+        return portable.numbered.encode(), portable.values
+    return query.statement.text.encode(), query.parameters
+
+
 async def run(
     connection: AsyncConnection[Any], query: Query[T], *, adapted: bool = False, going_on: Callable[[], None] = _nothing
 ) -> T:
@@ -205,7 +214,7 @@ async def _run(connection: AsyncConnection[Any], query: Query[T], adapted: bool,
         return query.read([])
     if adapted:
         _adapt(cursor)
-    await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+    await cursor.execute(*_sent(query, adapted), binary=True)
     return query.read(await cursor.fetchall() if cursor.description else [])
 
 
@@ -229,7 +238,7 @@ def _run_sync(connection: Connection[Any], query: Query[T], adapted: bool) -> T:
         return query.read([])
     if adapted:
         _adapt(cursor)
-    cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+    cursor.execute(*_sent(query, adapted), binary=True)
     return query.read(cursor.fetchall() if cursor.description else [])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast._db.config import redact
+from holdfast._model.redact import redact
 
 PORT = "5432"
 

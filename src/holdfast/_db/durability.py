@@ -2,7 +2,7 @@
 
 Never for a session, which a pooler may hand to others. What a connection does by itself is asked once, when it is
 made; so an ordinary enqueue, on an ordinary server, costs nothing more. Through a pooler the next transaction may be
-on a connection that does otherwise: there it is said each time.
+on a connection that does otherwise: there it is said each time, and with it what else `pooler` sets for a session.
 """
 
 from typing import Any
@@ -33,4 +33,4 @@ def to_say(
 ) -> list[Query[Any]]:
     """What comes first in a transaction that is to be durable, or is not to be; None: as it comes."""
     pooled = connection.prepare_threshold is None
-    return [queries.set_durable(durable)] if durable is not None and (pooled or durable == _early[connection]) else []
+    return [queries.set_durable(durable)] if pooled or (durable is not None and durable == _early[connection]) else []

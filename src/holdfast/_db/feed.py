@@ -14,12 +14,13 @@ from typing import Any
 from holdfast._db.listen import Listener
 from holdfast._db.trouble import is_passing, pause_after
 from holdfast._model.duration import Duration, seconds
+from holdfast._model.log import Log
 from holdfast._model.reference import Failure
 from holdfast._sql.failures import Place, beginning, failures, places
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 
-log = logging.getLogger("holdfast.listen")
+log = Log("holdfast.listen")
 
 OVERLAP = timedelta(minutes=1)
 LOOK_EVERY = 5.0

@@ -9,6 +9,7 @@ from psycopg import Connection, OperationalError
 from psycopg.abc import PQGen
 
 from holdfast._db.connection import CALL_TIMEOUT
+from holdfast._db.forks import not_for_children
 
 T = TypeVar("T")
 
@@ -17,6 +18,10 @@ CANCEL_SECONDS = 5.0
 
 class LimitedConnection(Connection[Any]):
     """Gives up, and is closed, when the server has not answered a statement for so long: a socket may be stalled."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        not_for_children(self)
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         """What the driver waits for, with a limit."""

@@ -15,9 +15,10 @@ from psycopg import AsyncConnection
 from holdfast._db.connection import connect
 from holdfast._db.pooler import meet
 from holdfast._db.trouble import READ_ONLY, pause_after
+from holdfast._model.log import Log
 from holdfast._sql.query import quote
 
-log = logging.getLogger("holdfast.listen")
+log = Log("holdfast.listen")
 
 _PING = "SELECT pg_catalog.current_setting('transaction_read_only') FROM pg_catalog.pg_notify($1, 'ping')"
 """Also asks whether this is still the server that is written to: on another, nobody notifies."""

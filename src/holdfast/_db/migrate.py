@@ -82,6 +82,18 @@ def check_version(at: int, schema: str) -> None:
         )
 
 
+def check_encoding(encoding: str | bytes) -> None:
+    """Refuses a database that cannot hold every text: names, args and errors are texts of any language."""
+    if isinstance(encoding, bytes):  # as every text of a database in SQL_ASCII
+        encoding = encoding.decode()
+    if encoding != "UTF8":
+        raise SchemaError(
+            f"this database stores texts in {encoding}, and Holdfast needs UTF8. The encoding of a database cannot be "
+            "changed. Make another one, move what you need with pg_dump, and use its URL: "
+            "CREATE DATABASE … ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0"
+        )
+
+
 def script(schema: str, *, above: int = 0, to: int | None = None) -> str:
     """The migrations above a version, up to another, as one SQL script, for people who apply it by other means."""
     to = latest() if to is None else to
@@ -133,6 +145,8 @@ async def migrate(url: str, schema: str = "holdfast", *, to: int | None = None, 
             raise SchemaError(
                 f"PostgreSQL 14 or newer is needed; this server is {connection.info.server_version // 10000}"
             )
+        if target > 0:
+            check_encoding(await _one(connection, schema, "encoding"))
         applied: list[str] = []
         while True:
             done = await _one_step(connection, schema, target, tries)

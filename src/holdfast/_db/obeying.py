@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Error
 from psycopg.abc import PQGen
-from psycopg_pool import AsyncConnectionPool
+
+from holdfast._db.forks import not_for_children
+from holdfast._db.patience import SoundAsyncPool
 
 T = TypeVar("T")
 
@@ -16,6 +18,10 @@ class ObeyingConnection(AsyncConnection[Any]):
 
     If the connection breaks meanwhile, it raises that error instead: a loop that goes on after errors would go on.
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        not_for_children(self)
 
     async def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         """What the driver waits for; or the cancellation, if there was one."""
@@ -29,7 +35,7 @@ class ObeyingConnection(AsyncConnection[Any]):
             raise
 
 
-class ObeyingPool(AsyncConnectionPool[AsyncConnection[Any]]):
+class ObeyingPool(SoundAsyncPool):
     """The driver's pool, whose workers end when they are cancelled, whatever they were doing: else the event loop never
     ends."""
 

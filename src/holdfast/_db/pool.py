@@ -4,7 +4,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from holdfast._db.coalesce import Alone, Coalescer
 from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, only_reads, run
 from holdfast._db.durability import learn, to_say
 from holdfast._db.obeying import ObeyingPool
+from holdfast._db.patience import Patience
 from holdfast._db.pooler import meet
 from holdfast._db.trouble import READ_ONLY, explained, explaining, tell_no_hint
 from holdfast._sql.plans import Plan, drive
@@ -69,10 +70,8 @@ class Pool:
                 async with asyncio.timeout(CALL_TIMEOUT):
                     return await self._ask(pool, query)
             async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
-                if first := to_say(connection, self._queries, durable):
-                    async with connection.transaction():
-                        await run(connection, first[0])
-                        answer = await run(connection, query)
+                if to_say(connection, self._queries, durable):
+                    answer = await self._in_transaction(connection, query, durable)
                     await _hint(connection, then)
                     return answer
                 return await _run_then(connection, query, then)
@@ -113,8 +112,8 @@ class Pool:
                     raise DatabaseUnreachable(READ_ONLY)
                 yield partial(run, connection)
 
-    async def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any], *, durable: bool) -> T | None:
-        """Follows a plan whose answer was lost before; None if it turns out that its task has run and ended meanwhile.
+    async def again(self, plan: Plan[T], ended: Query[bool], then: Sequence[Query[Any]], *, durable: bool) -> T | None:
+        """Follows a plan whose answer was lost before; None if it turns out that one of its tasks has run and ended.
 
         The look for that comes second, in the same transaction: asked first, it could miss what commits in between.
         """
@@ -129,7 +128,8 @@ class Pool:
                     if await run(connection, ended):
                         answer = None
                         raise Rollback(transaction)
-                await _hint(connection, then)
+                for query in then:
+                    await _hint(connection, query)
             return answer
 
     async def close(self) -> None:
@@ -163,15 +163,31 @@ class Pool:
     async def _ask(self, pool: AsyncConnectionPool[AsyncConnection[Any]], query: Query[T]) -> T:
         """An answer, but not from a primary that was replaced: it may go on for long to tell what was true then.
 
-        Whatever such a server has answered was only read, so it can be asked again elsewhere.
+        Whatever such a server has answered was only read, so it can be asked again elsewhere. So can what only reads if
+        its connection breaks.
         """
-        for _ in range(pool.max_size + 1):
-            async with pool.connection(CALL_TIMEOUT) as connection:
-                answer = await run(connection, query)
-                if not self._is_left_behind(connection):
-                    return answer
-                await connection.close()
-        raise DatabaseUnreachable(READ_ONLY)
+        patience = Patience(CALL_TIMEOUT, pool.max_size)
+        while True:
+            try:
+                async with pool.connection(CALL_TIMEOUT) as connection:
+                    answer = await self._in_transaction(connection, query, None)
+                    if not self._is_left_behind(connection):
+                        return answer
+                    await connection.close()
+            except DriverError as error:
+                if not query.statement.reads:
+                    raise
+                await asyncio.sleep(patience.after(error))
+            else:
+                patience.after(DatabaseUnreachable(READ_ONLY))
+
+    async def _in_transaction(self, connection: AsyncConnection[Any], query: Query[T], durable: bool | None) -> T:
+        """The answer to a query by itself, after what is to be said first, if anything is."""
+        first = to_say(connection, self._queries, durable)
+        async with connection.transaction() if first else nullcontext():
+            for said in first:
+                await run(connection, said)
+            return await run(connection, query)
 
     def _is_left_behind(self, connection: AsyncConnection[Any]) -> bool:
         """Whether the server could be written to when it was met, and only reads now."""

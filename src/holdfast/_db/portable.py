@@ -64,9 +64,17 @@ class Portable(Generic[T]):
 def _rendered(statement: Statement) -> tuple[str, str, frozenset[int]]:
     """The statement with numbers, with names, and which numbers are arrays."""
     arrays = frozenset(int(number) for number, _, array in _CAST.findall(statement.text) if array)
-    numbered = _CAST.sub(r"$\1::text\3::\2\3", statement.text)
+    numbered = _CAST.sub(_cast, statement.text)
     named = _NUMBER.sub(r"%(p\1)s", numbered.replace("%", "%%"))
     return numbered, named, arrays
+
+
+def _cast(found: "re.Match[str]") -> str:
+    number, kind, array = found.groups()
+    if array is None or kind == "text":
+        return f"${number}::text{array or ''}::{kind}{array or ''}"
+    # Where array_nulls is off, NULL comes as a text, which no type but text itself could read.
+    return f"array_replace(${number}::text[], 'NULL', NULL)::{kind}[]"
 
 
 def _texts(values: Any) -> list[str | None]:
@@ -85,7 +93,8 @@ def as_text(value: object) -> str | None:
         case datetime():
             return value.astimezone(UTC).isoformat()
         case timedelta():
-            # Never days: the day on which the clocks of the session's time zone change has not 24 hours.
+            # Never days: the day on which the clocks of the session's time zone change has not 24 hours. Nor
+            # microseconds alone: PostgreSQL 14 reads no more than 2^31 of anything.
             # With its sign each: in the SQL standard's style of intervals the first sign counts for all that follow.
             hours, rest = divmod(value, timedelta(hours=1))
             return f"{hours:+} hours {rest.seconds:+} seconds {rest.microseconds:+} microseconds"

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from holdfast._model.address import EXPECTED as EXPECTED_ADDRESS
 from holdfast._model.address import parse_address
-from holdfast._model.duration import DAY, seconds
+from holdfast._model.duration import DAY, in_short, seconds
 from holdfast._model.queues import EXPECTED, parse_queues, spelled
 from holdfast.errors import ConfigError, InvalidDuration
 
@@ -62,7 +64,8 @@ def checked(about: Setting, value: Any, place: str = "", *, is_text: bool = Fals
             raise ConfigError(f"{place}: {error}" if place else str(error)) from None
         # A URL may hold a password.
         shown = f"a {type(value).__name__}" if about.name in ("url", "direct_url") else repr(value)
-        raise ConfigError(f"{place or about.name} must be {about.expects}, not {shown}") from None
+        kind = InvalidDuration if isinstance(error, InvalidDuration) else ConfigError
+        raise kind(f"{place or about.name} must be {about.expects}, not {shown}") from None
 
 
 # Reading --------------------------------------------------------------------------------------------
@@ -135,20 +138,6 @@ def _address(value: object) -> str:
     return text
 
 
-def _length(value: Any) -> float:
-    length = seconds(value)
-    if length <= 0:
-        raise ValueError
-    return length
-
-
-def _retention(value: Any) -> float:
-    length = seconds(value)
-    if length < DAY:
-        raise ValueError
-    return length
-
-
 def _number_or_text(text: str) -> float | str:
     try:
         return float(text)
@@ -175,10 +164,16 @@ def _yes_or_no(text: str) -> bool:
     return {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}[text.lower()]
 
 
-def _duration(name: str, about: str, default: float | None, *, read: Callable[[Any], Any] = _length) -> Setting:
-    return Setting(name, about, 'a duration such as "30s" or 1.5', read, _number_or_text, default)
+def _duration(name: str, about: str, default: float | None, *, least: float, example: str = "30s") -> Setting:
+    bound = f"of at least {in_short(timedelta(seconds=least))}, " if least else ""
+    expects = f'a duration {bound}such as "{example}", or a number of seconds'
+    return Setting(name, about, expects, partial(seconds, least=least), _number_or_text, default)
 
 
+LEAST_LEASE = 1.0
+"""Seconds. A lease has room for three beats, and a pause of half a second is nothing unusual on a busy machine."""
+LEAST_PAUSE = 0.05
+"""Seconds between two rounds of what a worker does again and again: more of them would only burn the database."""
 POOLERS = ("auto", "transaction", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("pretty", "json")
@@ -212,16 +207,18 @@ SETTINGS = {
             int,
             worked_out="10, or the sum of the limits if that is more or every queue has one",
         ),
-        _duration("lease", "Others take over after this silence.", 30.0),
+        _duration("lease", "Others take over after this silence.", 30.0, least=LEAST_LEASE),
         replace(
-            _duration("beat", "How often leases are renewed.", None), worked_out="a third of the lease, 10s at most"
+            _duration("beat", "How often leases are renewed.", None, least=LEAST_PAUSE, example="10s"),
+            worked_out="a third of the lease, 10s at most",
         ),
-        _duration("poll", "Look for tasks this often in any case.", 1.0),
-        _duration("reap", "Look for lost workers this often.", 5.0),
-        _duration("grace", "Time for steps to end when stopping.", 30.0, read=seconds),
+        _duration("poll", "Look for tasks this often in any case.", 1.0, least=LEAST_PAUSE, example="1s"),
+        _duration("reap", "Look for lost workers this often.", 5.0, least=LEAST_PAUSE, example="5s"),
+        _duration("grace", "Time for steps to end when stopping.", 30.0, least=0),
         replace(
-            _duration("retention", "History is kept so long, unless the database says it.", None, read=_retention),
-            expects='a duration of at least a day, such as "14d"',
+            _duration(
+                "retention", "History is kept so long, unless the database says it.", None, least=DAY, example="14d"
+            ),
             worked_out="7d",
         ),
         Setting("processes", "Worker processes.", "a whole number of at least 1", _count, int, 1),

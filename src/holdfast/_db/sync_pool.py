@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,6 +16,7 @@ from psycopg_pool import ConnectionPool
 from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect_sync, conninfo, only_reads, run_sync
 from holdfast._db.durability import learn_sync, to_say
 from holdfast._db.limited import LimitedConnection
+from holdfast._db.patience import Patience, SoundPool
 from holdfast._db.pool import SIZE
 from holdfast._db.pooler import meet_sync
 from holdfast._db.trouble import READ_ONLY, explaining, tell_no_hint
@@ -45,11 +47,7 @@ class SyncPool:
             if then is None and durable is None:
                 return self._ask(pool, query)
             with pool.connection(CALL_TIMEOUT) as connection:
-                first = to_say(connection, self._queries, durable)
-                with connection.transaction() if first else nullcontext():
-                    for said in first:
-                        run_sync(connection, said)
-                    answer = run_sync(connection, query)
+                answer = self._in_transaction(connection, query, durable)
                 if then is not None:
                     _hint_sync(connection, then)
                 return answer
@@ -72,7 +70,7 @@ class SyncPool:
         if pool is not None:
             pool.close()
 
-    def again(self, plan: Plan[T], ended: Query[bool], then: Query[Any], *, durable: bool) -> T | None:
+    def again(self, plan: Plan[T], ended: Query[bool], then: Sequence[Query[Any]], *, durable: bool) -> T | None:
         """As `Pool.again`, blocking."""
         with explaining(self._schema):
             pool = self._pool or self._open()
@@ -85,24 +83,40 @@ class SyncPool:
                     if run_sync(connection, ended):
                         answer = None
                         raise Rollback(transaction)
-                _hint_sync(connection, then)
+                for query in then:
+                    _hint_sync(connection, query)
             return answer
 
     def _ask(self, pool: ConnectionPool[Connection[Any]], query: Query[T]) -> T:
         """As in `Pool`: not from a primary that was replaced."""
-        for _ in range(pool.max_size + 1):
-            with pool.connection(CALL_TIMEOUT) as connection:
-                answer = run_sync(connection, query)
-                if not only_reads(connection) or connection in self._readers:
-                    return answer
-                connection.close()
-        raise DatabaseUnreachable(READ_ONLY)
+        patience = Patience(CALL_TIMEOUT, pool.max_size)
+        while True:
+            try:
+                with pool.connection(CALL_TIMEOUT) as connection:
+                    answer = self._in_transaction(connection, query, None)
+                    if not only_reads(connection) or connection in self._readers:
+                        return answer
+                    connection.close()
+            except DriverError as error:
+                if not query.statement.reads:
+                    raise
+                time.sleep(patience.after(error))
+            else:
+                patience.after(DatabaseUnreachable(READ_ONLY))
+
+    def _in_transaction(self, connection: Connection[Any], query: Query[T], durable: bool | None) -> T:
+        """As in `Pool`: what is to be said first comes along."""
+        first = to_say(connection, self._queries, durable)
+        with connection.transaction() if first else nullcontext():
+            for said in first:
+                run_sync(connection, said)
+            return run_sync(connection, query)
 
     def _open(self) -> ConnectionPool[Connection[Any]]:
         with self._opening:
             if self._pool is None:
                 connect_sync(self._url).close()
-                pool: ConnectionPool[Connection[Any]] = ConnectionPool(
+                pool = SoundPool(
                     conninfo(self._url, "holdfast"),
                     connection_class=LimitedConnection,
                     min_size=1,
@@ -127,22 +141,22 @@ class SyncPool:
 @contextmanager
 def _sound_connection(pool: ConnectionPool[Connection[Any]], queries: Queries) -> Iterator[Connection[Any]]:
     """As in `Pool`: a connection that answers and can write."""
-    pool.check()
-    tries = 0
+    patience = Patience(CALL_TIMEOUT, pool.max_size)
     while True:
-        tries += 1
         connection = pool.getconn(CALL_TIMEOUT)
+        sound = False
         try:
             _, read_only = run_sync(connection, queries.isolation())
-            if read_only == "off":
+            sound = read_only == "off"
+            if sound:
                 break
-            connection.close()
-        except BaseException:
-            pool.putconn(connection)
-            raise
-        pool.putconn(connection)
-        if tries > pool.max_size:
-            raise DatabaseUnreachable(READ_ONLY)
+            patience.after(DatabaseUnreachable(READ_ONLY))
+        except DriverError as error:
+            time.sleep(patience.after(error))
+        finally:
+            if not sound:
+                connection.close()
+                pool.putconn(connection)
     try:
         yield connection
     finally:

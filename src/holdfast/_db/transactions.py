@@ -15,7 +15,9 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast._db.connection import conninfo, only_reads, run, run_sync
+from holdfast._db.forks import not_for_children
 from holdfast._db.obeying import ObeyingPool
+from holdfast._db.patience import SoundPool
 from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.trouble import READ_ONLY
 from holdfast._sql.query import Query
@@ -74,7 +76,7 @@ class Transactions:
     async def for_thread(self) -> "StepTransaction":
         """A transaction for a `def` step."""
         if self._sync_pool is None:
-            self._sync_pool = ConnectionPool(
+            self._sync_pool = SoundPool(
                 self._conninfo,
                 min_size=0,
                 max_size=self._slots,
@@ -94,7 +96,7 @@ class Transactions:
 
     async def _prepare(self, connection: AsyncConnection[Any]) -> None:
         await connection.set_isolation_level(_LEVEL)
-        self.pooled = await meet(connection)
+        self.pooled = await meet(connection, ours=False)
 
     async def _clean(self, connection: AsyncConnection[Any]) -> None:
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
@@ -103,8 +105,9 @@ class Transactions:
             await connection.execute(_FORGET)
 
     def _prepare_sync(self, connection: Connection[Any]) -> None:
+        not_for_children(connection)
         connection.set_isolation_level(_LEVEL)
-        self.pooled = meet_sync(connection)
+        self.pooled = meet_sync(connection, ours=False)
 
     def _clean_sync(self, connection: Connection[Any]) -> None:
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor

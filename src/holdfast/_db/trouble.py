@@ -1,6 +1,5 @@
 """What can go wrong with a database: which errors pass by themselves, and what they mean in plain words."""
 
-import logging
 import random
 import re
 from collections.abc import Iterator
@@ -8,7 +7,8 @@ from contextlib import contextmanager
 
 import psycopg
 
-from holdfast._db.config import redact
+from holdfast._model.log import Log
+from holdfast._model.redact import redact
 from holdfast.errors import (
     DatabaseUnreachable,
     EnqueueRefused,
@@ -20,7 +20,7 @@ from holdfast.errors import (
     WrongState,
 )
 
-log = logging.getLogger("holdfast.db")
+log = Log("holdfast.db")
 
 READ_ONLY = (
     "this server is read-only: a standby, or a primary that was replaced. Name all servers in the URL "

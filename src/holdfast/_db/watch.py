@@ -8,7 +8,6 @@ soon at first, then every second. Many are told of, and looked for, together.
 
 import asyncio
 import heapq
-import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +17,12 @@ from uuid import UUID
 
 from holdfast._db.listen import Listener
 from holdfast._db.trouble import is_full_of_notices, is_passing, tell_no_hint
+from holdfast._model.log import Log
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 
-log = logging.getLogger("holdfast.listen")
+log = Log("holdfast.listen")
 
 T = TypeVar("T")
 E = TypeVar("E")

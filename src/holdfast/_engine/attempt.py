@@ -63,6 +63,10 @@ class Attempt(msgspec.Struct, eq=False):
     definition: Step
     held_since: float
     handle: Any = None
+    window: int = -1
+    """In which window of time it began."""
+    unmarked: bool = False
+    """Whether the database must know that it begins, before it does."""
     in_thread: bool = False
     lingering: bool = False
     refusals: int = 0

@@ -1,8 +1,8 @@
 """Claiming: how much, from which queue, and when to look again.
 
-A worker claims for its free slots, plus what its measured pace will start within a fifth of a second; steps
-that take longer than that get no claim-ahead, so nothing sits claimed here while another worker is free. How this
-is divided among several queues: see `shares`.
+A worker claims for its free slots, plus, if its steps are short, what its measured pace will start within a twentieth
+of a second; longer steps get no claim-ahead, so nothing sits claimed here while another worker is free. How this is
+divided among several queues: see `shares`.
 
 Notifications only shorten the sleep. The order before sleeping is: the idle flag is committed, LISTEN is
 active, one last claim; so whoever enqueues after that claim sees the flag and notifies.
@@ -26,18 +26,21 @@ from holdfast._engine.pulse import nothing
 from holdfast._engine.roster import Roster
 from holdfast._engine.shares import LARGEST_CLAIM, Shares
 from holdfast._model.ids import uuid7
+from holdfast._model.log import Log
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
 from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.query import Query
 from holdfast._sql.records import Claimed
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 MANY_UNCLAIMABLE = 100
 MANY_AHEAD = 100
 """More than so many beyond its free slots: a worker with that pace is busy, and does not send its claim ahead."""
 SHORTEST_SLEEP = 0.02
+PROMPT = 0.05
+"""Seconds that an answer about what is due next may take, to be sure that nothing became due on its way."""
 ASK_DUE_EVERY = 30.0
 """Seconds after which the time of the next task is asked for again, though nothing was heard meanwhile."""
 
@@ -84,7 +87,9 @@ class Claimer:
         self._due_at = 0.0
         self._ask_due_at = 0.0
         self._looked_at = 0.0
-        """When anything that is due was last asked for, not only a certain task."""
+        """When anything that is due was last asked for in all queues, not only a certain task."""
+        self._asked = False
+        """Whether this round has asked for anything."""
         self._suspects_due = False
         self._left_suspects = False
         self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
@@ -127,6 +132,7 @@ class Claimer:
         while not self.stopping or self._ahead.to_be_received:
             try:
                 await self._round()
+                await asyncio.sleep(0)  # whatever the round was like: others have their turn
                 self.well()
                 if failures:
                     log.info("claiming goes on after %s failed tries", failures)
@@ -148,18 +154,28 @@ class Claimer:
             return
         if self._told:
             self._ask_due_at = 0.0
-        self._told = False
+        self._told = self._asked = False
+        self._shares.measure()
         if not self.healthy or self._shares.room() <= 0:
-            self.full, self._resume_at = True, self._shares.enough()
-            await self._sleep(self._poll)
-            self.full = False
+            await self._wait_for_slot()
             return
         await self._introduce()
         more = False
         self.held_back.clear()
+        began = time.monotonic()
         for queue in self._shares.round():
             more = await self._claim(queue) or more
-        await self._rest_unless(more)
+        if self._asked:
+            self._looked_at = began
+        if more and not self._asked:
+            await self._wait_for_slot()  # what is free here is kept for other queues
+        else:
+            await self._rest_unless(more)
+
+    async def _wait_for_slot(self) -> None:
+        self.full, self._resume_at = True, self._shares.enough()
+        await self._sleep(self._poll)
+        self.full = False
 
     async def _rest_unless(self, more: bool) -> None:
         if more:
@@ -194,7 +210,6 @@ class Claimer:
 
     async def _claim(self, queue: str) -> bool:
         """One claim; tells whether there may be more."""
-        self._shares.measure()
         if self.stopping:
             return False
         if self._shares.is_full(queue):
@@ -203,11 +218,16 @@ class Claimer:
         if limit <= 0:
             return True  # for want of slots, not of tasks: whoever frees one must wake us
         suspects = 0 if self._roster.on_probation() else 1
-        sent, self._left_suspects, self._looked_at = now(), False, time.monotonic()
-        query = self._query(queue, limit, suspects=suspects)
-        return await self._take_in(queue, await self._link.run(query), limit, sent)
+        sent, self._left_suspects, self._asked = now(), False, True
+        ahead = limit > self._roster.slots - self._roster.taken
+        rows = await self._link.run(self._query(queue, limit, suspects=suspects, ahead=ahead))
+        if rows:
+            self._hand_over(queue, rows, sent, ahead)
+        return await self._learn(queue, rows, limit)
 
-    def _query(self, queue: str, limit: int, *, suspects: int, id: UUID | None = None) -> Query[list[Claimed]]:
+    def _query(
+        self, queue: str, limit: int, *, suspects: int, ahead: bool = False, id: UUID | None = None
+    ) -> Query[list[Claimed]]:
         marks = self._marks[queue]
         begin_at = marks.current()
         return self._queries.claim(
@@ -216,18 +236,12 @@ class Claimer:
             limit=limit,
             lease=self._lease,
             known=self._known.steps,
-            crash_limits=self._known.crash_limits,
+            crash_limits=self._known.crash_limits_ahead if ahead else self._known.crash_limits,
             marks=begin_at if marks.set else None,
             mark_ids=marks.ids if marks.set else None,
             suspects=suspects,
             id=id,
         )
-
-    async def _take_in(self, queue: str, rows: list[Claimed], limit: int, sent: float) -> bool:
-        """What came of a claim; tells whether there may be more."""
-        if rows:
-            self._hand_over(queue, rows, sent)
-        return await self._learn(queue, rows, limit)
 
     async def _learn(self, queue: str, rows: list[Claimed], limit: int) -> bool:
         """What a claim tells of the queue, after its tasks were handed over."""
@@ -280,8 +294,13 @@ class Claimer:
         self._shares.learn(queue, served=False, more=False)
         return False
 
-    def _hand_over(self, queue: str, rows: list[Claimed], sent: float) -> None:
-        self._claimed(attempts_of(rows, queue, self.worker_id, self._tasks._steps, sent))
+    def _hand_over(self, queue: str, rows: list[Claimed], sent: float, ahead: bool = False) -> None:
+        """`ahead`: there may be no slot for some of them yet."""
+        attempts = attempts_of(rows, queue, self.worker_id, self._tasks._steps, sent)
+        if ahead and self._known.crash_limits_ahead != self._known.crash_limits:
+            for attempt in attempts:
+                attempt.unmarked = attempt.definition.max_crashes == 0
+        self._claimed(attempts)
 
     async def _look_for_unclaimable(self, queue: str) -> None:
         """Many tasks that are paused or unknown here would be walked over by every claim: mark where they end."""
@@ -317,11 +336,14 @@ class Claimer:
     async def _until_due(self) -> float:
         """Seconds until the next task is due. Whoever changes that wakes us, so it is not asked for at every turn."""
         if time.monotonic() >= min(self._due_at, self._ask_due_at):
-            delay, self._suspects_due = await self._link.run(self._queries.next_due(self._queues))
+            asked = time.monotonic()
+            # What became due since the last claim counts, too: that claim has not seen it.
+            since_claim = asked - self._looked_at + PROMPT
+            delay, self._suspects_due = await self._link.run(self._queries.next_due(self._queues, since_claim))
             moment = time.monotonic()
-            # What is due by now is left out of that: a time that we knew holds until we have looked for what is due.
-            known = self._due_at if self._due_at > self._looked_at else float("inf")
-            self._due_at = min(known, float("inf") if delay is None else moment + delay)
+            if moment - asked > PROMPT:
+                delay = 0.0
+            self._due_at = float("inf") if delay is None else moment + delay
             self._ask_due_at = moment + ASK_DUE_EVERY
         return self._due_at - time.monotonic()
 

@@ -1,14 +1,13 @@
 """Attempts between the claimer and the settler: which of them start, how each ends, and which are interrupted."""
 
 import asyncio
-import logging
 import math
-import os
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, NoReturn
+from typing import Any
 
+from holdfast._db import forks
 from holdfast._engine.attempt import Attempt, Interruption, StopFlag, now
 from holdfast._engine.claim import Claimer
 from holdfast._engine.eager import ENDED, Rest, Runner
@@ -18,27 +17,17 @@ from holdfast._engine.roster import Roster
 from holdfast._engine.settle import Settler
 from holdfast._engine.telling import tell_error
 from holdfast._engine.transactional import TransactionalSteps
+from holdfast._model.log import Log
 from holdfast._model.outcome import NO_RESULT, Cancelled, Outcome, Released
 from holdfast._model.step import Step
 from holdfast._model.tracing import Tracing
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 TURN_SECONDS = 0.001
 """How long attempts that never wait are begun one after another, before others have their turn in the event loop."""
 _UNEXECUTED = Released(delay=60.0)
 """What becomes of an attempt if a fault that is not its own keeps it from being executed."""
-
-_forks = 0
-"""How many forks lie between the process that loaded this and the one it is in: to ask the kernel takes too long."""
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class Dispatch:
@@ -68,7 +57,7 @@ class Dispatch:
         self._poll = poll
         self._retire = retire
         self._out_of_contact = out_of_contact
-        self._forks = _forks
+        self._forks = forks.count
         self._starter: asyncio.Task[None] | None = None
         self._runner: Runner[Attempt] | None = None
         self._waits: set[Step] = set()
@@ -201,13 +190,17 @@ class Dispatch:
             outcome: Outcome | Recorded | Unsure | None = _UNEXECUTED
             tell: Callable[[Outcome | Recorded | Unsure | None], None] | None = None
             try:
-                if self.tracing is None:
+                if attempt.unmarked and not (yield from self._settler.recorder.begin(attempt).__await__()):
+                    outcome = Released()
+                elif self.tracing is None:
                     outcome = yield from steps.execute(attempt).__await__()
                 else:
                     with self.tracing.attempting(attempt) as tell:
                         outcome = yield from steps.execute(attempt).__await__()
                         tell(outcome)
-            except Exception:
+            except GeneratorExit:
+                raise
+            except BaseException:
                 # A fault around the step, ours or a tracer's: without an outcome it would keep slot and lease for ever.
                 what = "is given back" if outcome is _UNEXECUTED else "has ended, and that is recorded"
                 log.exception("a fault that is not of the step: %r %s", attempt, what, extra=fields(attempt))
@@ -216,8 +209,8 @@ class Dispatch:
 
     def _end(self, attempt: Attempt, outcome: Outcome | Recorded | Unsure | None) -> None:
         """An attempt has ended: its outcome goes to the settler, and its slot to the next one."""
-        if _forks != self._forks:
-            _end_child(attempt)
+        if forks.count != self._forks:
+            forks.end_child(f"{attempt.kind}.{attempt.step} forked")
         attempt.handle = None
         roster = self._roster
         roster.finished += 1
@@ -300,8 +293,11 @@ class Dispatch:
 
     def release_unstarted(self, claimed_before: float = math.inf) -> None:
         """Gives back, uncharged, what still waits for a slot."""
+        # Only who begins nothing any more may free the number: under it, this worker could execute the task otherwise,
+        # and a release that is sent again, because its answer was lost, would meet that execution.
+        untouched = self._flag.stopping
         for attempt in self._roster.take_unstarted(claimed_before):
-            self._settler.add(attempt, Released())
+            self._settler.add(attempt, Released(untouched=untouched))
 
     async def until_done(self, limit: float, *, unless: asyncio.Event | None = None) -> None:
         """Waits until no step is being executed, for a limited time, or until the event."""
@@ -335,9 +331,3 @@ class Dispatch:
             self.execution.interrupt(attempt, Interruption.LOST)
         if handles:
             await asyncio.wait(handles, timeout=1)
-
-
-def _end_child(attempt: Attempt) -> NoReturn:
-    """A forked child has come back from a step: in the loop of its parent it would read its parent's answers."""
-    log.error("%s.%s forked, and the child returned from it: the child ends here", attempt.kind, attempt.step)
-    os._exit(1)

@@ -12,6 +12,8 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
 
+from holdfast._db import forks
+
 T = TypeVar("T")
 
 ENDED: Any = object()
@@ -24,10 +26,11 @@ class Runner(Generic[T]):
     It is of no use any more after one that waited, whose own it is then, or that raised.
     """
 
-    __slots__ = ("_each", "_send")
+    __slots__ = ("_each", "_forks", "_send")
 
     def __init__(self, each: Generator[Any, Any, None]) -> None:
         self._each = each
+        self._forks = forks.count
         self._send = each.send
         self._send(None)
 
@@ -35,23 +38,26 @@ class Runner(Generic[T]):
         """Runs until it waits, and gives what is to be awaited then; None if this one has ended."""
         context = copy_context()
         awaited = context.run(self._send, one)
-        return None if awaited is ENDED else Rest(context, self._each, awaited)
+        return None if awaited is ENDED else Rest(context, self._each, awaited, self._forks)
 
 
 class Rest:
     """The rest of one that has begun. To be awaited at once: `awaited` is what it waits for."""
 
-    __slots__ = ("_awaited", "_context", "_each")
+    __slots__ = ("_awaited", "_context", "_each", "_forks")
 
-    def __init__(self, context: Context, each: Generator[Any, Any, None], awaited: Any) -> None:
+    def __init__(self, context: Context, each: Generator[Any, Any, None], awaited: Any, before: int) -> None:
         self._context = context
         self._each = each
         self._awaited = awaited
+        self._forks = before
 
     def __await__(self) -> Generator[Any, Any, None]:
         run, each, awaited = self._context.run, self._each, self._awaited
         del self._awaited
         while awaited is not ENDED:
+            if forks.count != self._forks:
+                forks.end_child("a step forked")  # before the loop goes on with the steps of others
             try:
                 answer = yield awaited
             except GeneratorExit:

@@ -5,7 +5,6 @@ The event loop runs `async def` steps, threads run `def` steps, child processes 
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -22,13 +21,15 @@ from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.codec import encode_error, simple_error
 from holdfast._model.conclude import outcome_of_error, outcome_of_return
 from holdfast._model.context import Context, Offers, current_context
+from holdfast._model.log import Log
 from holdfast._model.outcome import NO_RESULT, Advanced, Cancelled, Fail, Failed, Outcome, Released, Retried
+from holdfast._model.own_options import own_step
 from holdfast._model.reference import Tracker
 from holdfast._model.step import Step
 from holdfast._model.tasks import Middleware, Tasks
 from holdfast.errors import DecodeError
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 _OURS = (Interruption.STOP, Interruption.CONTACT)
 """Interruptions that are no fault of the step: what it makes of them is not charged."""
@@ -56,6 +57,8 @@ class Execution:
 
     async def execute(self, attempt: Attempt) -> Outcome | Unsure | None:
         """Runs an attempt to its end and gives what to record, or to find out; None if the lease is lost."""
+        if attempt.headers is not None:
+            attempt.definition = own_step(attempt.definition, attempt.strings())
         step = attempt.definition
         if attempt.interruption is not None:
             return self._ended_by(attempt, step, asyncio.CancelledError())

@@ -4,7 +4,6 @@ Nothing here may hold anybody up. A day is detached concurrently, then dropped; 
 long, and the next pass tries again. Several workers may do this at once: each statement bears being overtaken.
 """
 
-import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +11,11 @@ from datetime import date
 
 from holdfast._db.link import Link
 from holdfast._db.trouble import gave_way, is_deadlock
+from holdfast._model.log import Log
 from holdfast._sql import figures, history, schedules
 from holdfast._sql.queries import Queries
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 LOCK_TIMEOUT = "200ms"
 DETACH_WITHIN = 2.0

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,12 +12,13 @@ import msgspec
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
+from holdfast._model.log import Log
 from holdfast._model.outcome import Failed
 from holdfast._model.reference import Failure, TaskInfo
 from holdfast._model.tasks import Tasks
 from holdfast._sql.records import Reaped
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 Hook: TypeAlias = Callable[[Failure], Awaitable[None] | None]
 

@@ -15,6 +15,7 @@ from holdfast._engine.attempt import now
 from holdfast._engine.ending import Ending
 from holdfast._engine.known import Known
 from holdfast._engine.roster import Roster
+from holdfast._model.log import Log
 from holdfast._model.outcome import Advanced
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -22,7 +23,7 @@ from holdfast._sql.records import Obstacles
 
 Run: TypeAlias = Callable[[Query[Any]], Awaitable[Any]]
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 LOOK_SECONDS = 0.2
 _NONE = Obstacles(None, False, [])

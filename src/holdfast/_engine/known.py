@@ -12,12 +12,15 @@ from holdfast.errors import ConfigError
 class Known:
     """The steps that a worker claims, as `kind.Step` with their old names.
 
-    `crash_limits` is JSON: one number if it is the same for all, else an object by step. `left_out` has the steps of
+    `crash_limits` is JSON: one number if it is the same for all, else an object by step. `crash_limits_ahead` is for
+    attempts that are claimed before there is a slot for them: a step that must not be rerun by itself has -1 there, for
+    to lose what has not begun does no harm. It is marked before it begins. `left_out` has the steps of
     its App that it leaves to others, as kind and step.
     """
 
     steps: list[str]
     crash_limits: str
+    crash_limits_ahead: str
     left_out: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
@@ -31,9 +34,13 @@ class Known:
             if not only or step.kind in only or f"{step.kind}.{step.name}" in only
         }
         limits = {f"{kind}.{name}": step.max_crashes for (kind, name), step in chosen.items()}
-        different = set(limits.values())
-        told = json.dumps(different.pop() if len(different) == 1 else limits)
-        return cls(sorted(limits), told, frozenset(tasks._steps.keys() - chosen.keys()))
+        ahead = {name: limit or -1 for name, limit in limits.items()}
+        return cls(sorted(limits), _json(limits), _json(ahead), frozenset(tasks._steps.keys() - chosen.keys()))
+
+
+def _json(limits: dict[str, int]) -> str:
+    different = set(limits.values())
+    return json.dumps(different.pop() if len(different) == 1 else limits)
 
 
 def _check(tasks: Tasks, only: Sequence[str]) -> None:

@@ -5,7 +5,9 @@ been held for longer than an interval: short tasks are never renewed. Its answer
 which attempts are lost, which are cancelled, whether the worker was asked to stop. Between beats it writes what steps
 have told of themselves.
 
-The other way round it watches the worker's loop: a live beat over a dead loop would keep tasks for ever.
+The other way round it watches the worker's loop: a live beat over a dead loop would keep tasks for ever. While a step
+blocks the loop, its lease is renewed, as it works. If anything else stands in the way, nothing is renewed after a lease
+length, so that others take the tasks over.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -27,14 +30,28 @@ from holdfast._engine.execution import fields
 from holdfast._engine.progress import ProgressLog
 from holdfast._engine.pulse import nothing
 from holdfast._engine.roster import Roster
+from holdfast._model.log import Log
 from holdfast._sql.queries import Queries
 from holdfast._sql.records import Loops
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 WEDGED_END = 300.0
 EXIT_WEDGED = 70
 STARVED = 1.0
+TICK = 0.5
+"""Seconds from one sign of life of the worker's loop to the next, at most."""
+
+
+_clock = time.monotonic
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop that goes on when a step, or a library for tests, replaces `time.monotonic`."""
+    loop = asyncio.new_event_loop()
+    with suppress(AttributeError):  # uvloop has a clock of its own
+        setattr(loop, "time", _clock)  # noqa: B010
+    return loop
 
 
 @dataclass(slots=True)
@@ -83,8 +100,10 @@ class Beat:
         self.going_well_since: float | None = None
         # Not the clock of leases: while the machine sleeps, the loop rightly stands still.
         self.ticked_at = time.monotonic()
+        self.died_of: BaseException | None = None
         self.failing = False
         self.well: Callable[[], None] = nothing
+        self.ticked: Callable[[], None] = nothing
         self.loops: Callable[[], Loops] = Loops
 
     def start(self) -> None:
@@ -100,6 +119,7 @@ class Beat:
     def tick(self) -> None:
         """The worker's loop is alive."""
         self.ticked_at = time.monotonic()
+        self.ticked()
 
     @property
     def overdue(self) -> bool:
@@ -107,7 +127,11 @@ class Beat:
         return now() - self.accepted_at > self._lease
 
     def _serve(self) -> None:
-        asyncio.run(self._beats())
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(self._beats())
+        except BaseException as error:  # told by the worker's loop, which ends: see `Worker._tick`
+            self.died_of = error
 
     async def _beats(self) -> None:
         # A beat that hangs must be given up in time for another try within the lease.
@@ -116,9 +140,10 @@ class Beat:
         while not self._end.is_set():
             self._check_loop()
             try:
-                sent = now()
-                report = await self._beat(link)
-                self.accepted_at = sent
+                sent, renews = now(), not self._is_dead()
+                report = await self._beat(link, renews)
+                if renews:
+                    self.accepted_at = sent
                 self.well()
                 if failures:
                     log.info("the beat goes on after %s failed tries", failures)
@@ -139,12 +164,12 @@ class Beat:
             await self._progress.write(link)
         await link.close()
 
-    async def _beat(self, link: Link) -> BeatReport:
+    async def _beat(self, link: Link, renews: bool) -> BeatReport:
         report = BeatReport()
         due = now() - self._interval
         held: dict[tuple[str, UUID], list[Attempt]] = {}
         for attempt in list(self._roster.held.values()):
-            if attempt.held_since <= due:
+            if renews and attempt.held_since <= due:
                 held.setdefault((attempt.queue, attempt.worker_id), []).append(attempt)
         for (queue, worker_id), attempts in held.items():
             await self._renew(link, queue, worker_id, attempts, report)
@@ -186,6 +211,13 @@ class Beat:
                 self.tick()  # this whole process stood still, by Ctrl-Z perhaps: that is not the loop's fault
             self._check_loop()
 
+    def _is_dead(self) -> bool:
+        """Whether the loop has stood still for longer than a lease, and no step is why."""
+        if time.monotonic() - self.ticked_at <= self._lease:
+            return False
+        found = blocked.look(self._main, self._main_thread, self._roster)
+        return not (found.attempts or found.is_idle or found.is_debugged)
+
     def _check_loop(self) -> None:
         silent = time.monotonic() - self.ticked_at
         if silent <= self.blocked_after:
@@ -208,10 +240,21 @@ class Beat:
         if found.is_idle:
             return  # nobody ticks, because the worker is ending
         self._warned = True
-        log.warning(
-            "the event loop is blocked for %.1f s by %s: nothing else happens in this worker meanwhile. "
-            "Write def instead of async def, or call what blocks with asyncio.to_thread",
-            silent,
-            found.who or "something that is not a step",
-            extra=fields(found.attempts[0]) if len(found.attempts) == 1 else None,
-        )
+        if found.attempts:
+            log.warning(
+                "the event loop is blocked for %.1f s by %s: nothing else happens in this worker meanwhile. "
+                "Write def instead of async def, or call what blocks with asyncio.to_thread",
+                silent,
+                found.who,
+                extra=fields(found.attempts[0]) if len(found.attempts) == 1 else None,
+            )
+        else:
+            log.error(
+                "the event loop has stood still for %.1f s at %s, and no step is why: nothing happens in this worker "
+                "meanwhile. It stops renewing leases after %.0f s, so that others take its tasks over, and ends after "
+                "%.0f s. Restart it if you cannot wait; if the place is not in your code, report it as a bug",
+                silent,
+                found.who,
+                self._lease,
+                self._wedged_after,
+            )

@@ -31,11 +31,12 @@ from holdfast._engine.history import (
 )
 from holdfast._engine.pulse import nothing
 from holdfast._model.duration import in_short
+from holdfast._model.log import Log
 from holdfast._sql import figures, history
 from holdfast._sql.queries import Queries
 from holdfast.errors import DatabaseUnreachable
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 Chore: TypeAlias = Callable[[Link, Queries], Awaitable[Done]]
 

@@ -81,6 +81,8 @@ class Meters:
 
     def recorded(self, ending: Ending) -> None:
         """The end of an attempt was recorded."""
+        if isinstance(ending.outcome, Released) and ending.outcome.untouched:
+            return
         attempt: Attempt = ending.attempt
         key = (attempt.definition.kind, attempt.definition.name, attempt.queue)
         series = self._series.get(key)

@@ -5,15 +5,15 @@ also looks by itself.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from time import monotonic
 from uuid import UUID
 
 from holdfast._db.link import Link
+from holdfast._model.log import Log
 from holdfast._sql.queries import Queries
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 REMEMBERED = 10_000
 """Tasks waited for that a worker remembers; of more it forgets the oldest."""

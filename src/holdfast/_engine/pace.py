@@ -1,45 +1,43 @@
-"""How much a worker may hold: its slots, plus what its measured pace will start within a fifth of a second."""
+"""How much a worker may hold: its slots, plus what its measured pace will start within a moment.
 
-import time
+The pace counts only steps that began and ended within one window of time. So it is never faster than the slots allow:
+ten steps that take a second each and end together say nothing about the next ten.
+"""
 
-AHEAD_SECONDS = 0.2
+AHEAD_SECONDS = 0.05
+SHORT_SECONDS = 0.02
+"""A step that takes longer than this is not claimed ahead: to claim it when a slot is free costs a few per cent."""
+WINDOW_SECONDS = 0.2
 MOST_AHEAD = 2000
 EVIDENCE = 20
-"""No more than so many times what has ended of late is claimed ahead: a few short steps tell little."""
+"""No more than so many times what was counted is claimed ahead: a few short steps tell little."""
 _INSTANT = 0.0001
 
 
 class Pace:
-    """How many steps a second this worker starts, measured from claim to claim."""
+    """How many short steps a second this worker executes."""
 
     def __init__(self) -> None:
-        self._since = time.monotonic()
-        self._finished = 0
-        self._seen = 0
+        self._before = 0.0
+        self._counted_before = 0
+        self._counted = 0
         self.per_second = 0.0
 
-    def measure(self, finished: int, starved: float = 0.0) -> None:
-        """Takes in how many attempts have ended so far; `starved`: seconds since then that it waited for a claim.
-
-        These do not count. A claim takes longer than a thousand short steps, and to wait for it is not to be slow.
-        """
-        elapsed = max(0.0, time.monotonic() - self._since - starved)
-        ended = finished - self._finished
-        if not ended and elapsed < 0.0005:
-            self._since += starved
-            return
-        recent = ended / max(elapsed, _INSTANT)
-        # Longer ones tell more, but one that stood still for a second need not be slow from now on.
-        weight = min(0.8, elapsed / 0.05 + 0.3)
-        self.per_second += (recent - self.per_second) * weight
-        self._seen = max(ended, int(self._seen * (1 - weight)))
-        self._since, self._finished = time.monotonic(), finished
+    def measure(self, counted: int, elapsed: float, *, over: bool) -> None:
+        """Takes in how many steps began and ended in the window so far, in so many seconds; `over`: it ends here."""
+        rate = counted / max(elapsed, _INSTANT)
+        weight = min(1.0, elapsed / WINDOW_SECONDS)
+        # Faster than before is believed at once, slower by and by: a window that has just begun is empty.
+        self.per_second = max(rate, self._before + (rate - self._before) * weight)
+        self._counted = max(counted, int(self._counted_before * (1 - weight)))
+        if over:
+            self._before, self._counted_before = self.per_second, self._counted
 
     def ahead(self, slots: int) -> int:
         """How many to claim beyond the free slots."""
-        # Fewer than the slots within that time means: a step takes longer than that.
-        soon = self.per_second * AHEAD_SECONDS
-        return 0 if soon < slots else int(min(soon, self._seen * EVIDENCE, MOST_AHEAD))
+        if self.per_second * SHORT_SECONDS < slots:
+            return 0
+        return int(min(self.per_second * AHEAD_SECONDS, self._counted * EVIDENCE, MOST_AHEAD))
 
 
 class Allowance:

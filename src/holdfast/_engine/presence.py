@@ -2,30 +2,31 @@
 
 import asyncio
 import hashlib
-import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from holdfast._db.link import Link
-from holdfast._db.migrate import check_version
+from holdfast._db.migrate import check_encoding, check_version
 from holdfast._db.trouble import is_passing
 from holdfast._engine.attempt import now
 from holdfast._engine.known import Known
 from holdfast._engine.settings import WorkerSettings
 from holdfast._model.graph import edges
+from holdfast._model.log import Log
 from holdfast._model.step import Step
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.errors import ConfigError
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 FIRST_CONTACT = 30.0
 """Seconds a starting worker waits for a database that cannot be reached."""
@@ -72,6 +73,7 @@ class Presence:
             try:
                 self.schema_version = await self._link.run(self._queries.schema_version())
                 check_version(self.schema_version, self._queries.schema)
+                check_encoding(await self._link.run(self._queries.encoding()))
                 await self._check_direct()
                 await self._link.run(self._queries.ensure_partitions())
                 self._declared = _declarations(self._tasks)
@@ -121,6 +123,7 @@ class Presence:
                 only=list(self._settings.only),
                 kinds={name: each.fingerprint for name, each in self._declared.items()},
                 slots=self._settings.concurrency,
+                lease=timedelta(seconds=self._settings.lease),
                 schedules=sorted(self._tasks._schedules) if self._settings.schedules else [],
             )
         )

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-log = logging.getLogger("holdfast.worker")
+from holdfast._db.forks import Descriptor, not_for_children
+from holdfast._model.log import Log
+
+log = Log("holdfast.worker")
 
 PATIENCE = 5.0
 """Seconds that a request may take to come."""
@@ -48,6 +51,7 @@ class Probes:
         self._open = 0
         self.listening = asyncio.Event()
         self.port = 0
+        self._sockets: list[Descriptor] = []
 
     async def run(self) -> None:
         """Never returns; ends by cancellation."""
@@ -63,6 +67,7 @@ class Probes:
                 continue
             async with server:
                 self.port = server.sockets[0].getsockname()[1]
+                self._sockets = [not_for_children(Descriptor(each.fileno())) for each in server.sockets]
                 self.listening.set()
                 log.info("http://%s:%s has %s", self._host, self.port, " ".join(self._paths), extra={"routine": True})
                 await server.serve_forever()

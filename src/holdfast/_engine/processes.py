@@ -24,10 +24,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast._db import forks
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.context import Context, Described, Offers, current_context
-from holdfast._model.error_text import PLACE, place_of
+from holdfast._model.error_text import PLACE, message_of, place_of
 from holdfast._model.progress import Told
 from holdfast._model.request import Request
 from holdfast._model.step import OWNER, Step
@@ -38,6 +39,8 @@ _PR_SET_PDEATHSIG = 1
 
 TELL_EVERY = 0.2
 """Seconds between what a child tells of its step."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks whether a child that says nothing is there."""
 
 
 class ProcessDied(HoldfastError):
@@ -60,7 +63,7 @@ class _Child:
     def ask(self, request: dict[str, Any], tell: Callable[[Told], None]) -> tuple[bool, Any]:
         try:
             self.pipe.send(request)
-            while isinstance(answer := self.pipe.recv(), Told):
+            while isinstance(answer := self._hear(), Told):
                 tell(answer)
             return answer  # type: ignore[no-any-return]
         except (EOFError, OSError):
@@ -69,6 +72,13 @@ class _Child:
             raise ProcessDied(
                 f"the child process that ran this step ended with exit code {self.process.exitcode} and no answer"
             ) from None
+
+    def _hear(self) -> Any:
+        """What the child says next. Its own children may hold the pipe open when it is gone, so that does not tell."""
+        while not self.pipe.poll(LOOK_EVERY):
+            if not self.process.is_alive() and not self.pipe.poll():
+                raise EOFError
+        return self.pipe.recv()
 
     def kill(self) -> None:
         """Ends the process; the pipe is closed by whoever waits at it, or with this object."""
@@ -192,6 +202,7 @@ def serve(pipe: "Connection[Any, Any]", parent: int) -> None:
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    before = forks.count
     while True:
         try:
             request = pipe.recv()
@@ -201,6 +212,8 @@ def serve(pipe: "Connection[Any, Any]", parent: int) -> None:
         threading.Thread(target=_watch, args=(pipe, parent, ended), daemon=True).start()
         teller = _Teller(pipe)
         answer = _run(request, teller)
+        if forks.count != before:
+            forks.end_child(f"{request['qualname']} forked")  # its answer would be taken for its parent's
         ended.set()
         try:
             teller.finish()
@@ -243,9 +256,9 @@ def _portable(error: BaseException) -> BaseException:
     note = "In the child process:\n" + "".join(traceback.format_exception(error)).rstrip()
     try:
         copy: BaseException = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here, by us
-    except Exception:
-        copy = HoldfastError(f"{type(error).__qualname__}: {error}")
-    with contextlib.suppress(Exception):
+    except BaseException:
+        copy = HoldfastError(f"{type(error).__qualname__}: {message_of(error)}")
+    with contextlib.suppress(BaseException):
         copy.add_note(note)
         setattr(copy, PLACE, place_of(error))
     return copy

@@ -12,9 +12,10 @@ import msgspec
 from holdfast._db.link import Link
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.roster import Roster
+from holdfast._model.log import Log
 from holdfast._sql.queries import Queries
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 WRITE_EVERY = 1.0
 """Seconds between writes."""

@@ -5,6 +5,7 @@ from enum import Enum, auto
 
 from holdfast._db.link import Link
 from holdfast._engine.ending import Ending, by_queue, intact, moved_on
+from holdfast._model.outcome import Released
 from holdfast._sql.queries import Queries
 
 
@@ -39,6 +40,8 @@ async def look(link: Link, queries: Queries, endings: list[Ending]) -> list[Foun
                 found.append(Found(ending, Fate.CANCELLED if fence.cancelled else Fate.AWAITED))
             elif fence is not None and moved_on(ending, fence):
                 found.append(Found(ending, Fate.RECORDED, fence.claimed_at))
+            elif isinstance(ending.outcome, Released) and ending.outcome.untouched:
+                found.append(Found(ending, Fate.RECORDED))  # nothing is logged of it, and nobody misses it
             elif logged.get((attempt.id, attempt.number), "lost") == "lost":
                 found.append(Found(ending, Fate.LOST))
             else:

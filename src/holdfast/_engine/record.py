@@ -13,15 +13,14 @@ An error of the connection is raised: whoever called knows what he has not been 
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast._db.connection import LockNotAvailable
 from holdfast._db.link import Answer, Link
-from holdfast._db.trouble import is_contended, is_data_error, is_missing_partition, tell_no_hint
+from holdfast._db.trouble import is_contended, is_data_error, is_missing_partition, is_passing, tell_no_hint
 from holdfast._engine import readback
-from holdfast._engine.attempt import now
+from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending, Times, telling
 from holdfast._engine.execution import fields
 from holdfast._engine.keep import Keeper
@@ -31,6 +30,7 @@ from holdfast._engine.telling import is_heard, tell_error
 from holdfast._engine.writing import Group, groups, write
 from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_error
+from holdfast._model.log import Log
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished
 from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
@@ -38,7 +38,7 @@ from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.errors import EnqueueRefused
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 LOCK_TIMEOUT = "500ms"
 KEY_TIMEOUT = "50ms"
@@ -245,6 +245,16 @@ class Recorder:
         if again and not any(isinstance(e.outcome, Cancelled) for e in again):
             # Locked by somebody: leave them a moment.
             await asyncio.sleep(0.1)
+
+    async def begin(self, attempt: Attempt) -> bool:
+        """Marks that an attempt begins which was claimed ahead; tells whether it may."""
+        query = self._queries.begin(attempt.queue, attempt.worker_id, attempt.id, attempt.number)
+        try:
+            return bool(await self._link.run(query))
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, Exception) and not is_passing(error):
+                raise
+            return False  # it is given back, and the fence decides whether it is still ours
 
     # --- whom it concerns
 

@@ -1,14 +1,16 @@
 """What steps need, opened once per worker and closed after the last step."""
 
-import logging
+import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
+from holdfast._model.error_text import message_of
+from holdfast._model.log import Log
 from holdfast._model.tasks import Tasks
 from holdfast.errors import ConfigError
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 
 class Resources:
@@ -27,10 +29,12 @@ class Resources:
                     opened = await self._stack.enter_async_context(asynccontextmanager(make)())
                 else:
                     opened = self._stack.enter_context(contextmanager(make)())
-            except Exception as error:
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
                 await self.close()
                 raise ConfigError(
-                    f"the resource {make.__qualname__} cannot be opened: {type(error).__name__}: {error}"
+                    f"the resource {make.__qualname__} cannot be opened: {type(error).__name__}: {message_of(error)}"
                 ) from error
             self._opened[resource.provides] = opened
         return self._opened
@@ -39,5 +43,7 @@ class Resources:
         """Closes them in the reverse order; one that fails is told, and does not matter any more."""
         try:
             await self._stack.aclose()
-        except Exception:
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
             log.exception("a resource could not be closed")

@@ -19,7 +19,7 @@ class Lane:
     busy: int = 0
     waiting: int = 0
     continuing: int = 0
-    finished: int = 0
+    quick: int = 0
 
     @property
     def taken(self) -> int:
@@ -36,8 +36,9 @@ class Roster:
 
     `held` has all of them by id; the beat's thread reads it. `ready` has those that wait for a slot, the highest
     priority first. `lingering` has attempts given up whose thread goes on. `continuing` counts moves under way whose
-    next step will need a slot here. `lanes` counts the same for each queue; there are none for a single queue without a
-    limit of its own.
+    next step will need a slot here. `quick` counts attempts that began and ended in the current window of time: the
+    pace is measured by it. `lanes` counts the same for each queue; there are none for a single queue without a limit
+    of its own.
     """
 
     def __init__(self, slots: int, queues: Mapping[str, int | None] | None = None) -> None:
@@ -45,6 +46,8 @@ class Roster:
         self.busy = 0
         self.continuing = 0
         self.finished = 0
+        self.quick = 0
+        self._window = 0
         self.lost = 0
         self.held: dict[bytes, Attempt] = {}
         self.ready: deque[Attempt] = deque()
@@ -136,22 +139,34 @@ class Roster:
             return None
         if not self.lanes:
             self.busy += 1
-            return self.ready.popleft()
-        attempt = next((each for each in self.ready if not self.lanes[each.queue].is_full), None)
-        if attempt is not None:
-            self.withdraw(attempt)
+            attempt = self.ready.popleft()
+            attempt.window = self._window
+            return attempt
+        found = next((each for each in self.ready if not self.lanes[each.queue].is_full), None)
+        if found is not None:
+            self.withdraw(found)
             self.busy += 1
-            self.lanes[attempt.queue].busy += 1
-        return attempt
+            self.lanes[found.queue].busy += 1
+            found.window = self._window
+        return found
 
     def end(self, attempt: Attempt) -> None:
         """Its slot is free."""
         self.busy -= 1
+        is_quick = attempt.window == self._window
+        self.quick += is_quick
         if not self.busy and not self.ready:
             self._rests_since = now()
         if self.lanes:
             self.lanes[attempt.queue].busy -= 1
-            self.lanes[attempt.queue].finished += 1
+            self.lanes[attempt.queue].quick += is_quick
+
+    def begin_window(self) -> None:
+        """A new window of time begins: attempts that began before it are no longer quick."""
+        self._window += 1
+        self.quick = 0
+        for lane in self.lanes.values():
+            lane.quick = 0
 
     def expect(self, attempt: Attempt, change: int = 1) -> None:
         """The next step of its task will need a slot here, or (-1) has come, or will not come."""

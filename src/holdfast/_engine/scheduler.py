@@ -11,19 +11,23 @@ import inspect
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast._db.link import Link
 from holdfast._db.trouble import is_contended, is_passing, pause_after
 from holdfast._engine.pulse import nothing
 from holdfast._engine.threads import Threads, outcome_of
+from holdfast._model.error_text import message_of
+from holdfast._model.log import Log
+from holdfast._model.plan_times import Answers, Plans, ask, ask_async, is_async
 from holdfast._model.schedule import Definition, Schedule, check_scopes
 from holdfast._sql import schedules
 from holdfast._sql.queries import Queries
 from holdfast._sql.schedules import Candidate, Found, Trouble
 from holdfast.errors import DatabaseUnreachable, HoldfastError, ScheduleError
 
-log = logging.getLogger("holdfast.scheduler")
+log = Log("holdfast.scheduler")
 
 BATCH = 100
 LOOK_EVERY = 30.0
@@ -139,7 +143,7 @@ class Scheduler:
                 asking.add_done_callback(self._asked)
                 continue
             del self._asking[one.name]
-            ready = asking.result()
+            ready = asyncio.CancelledError("it was cancelled") if asking.cancelled() else asking.result()
             if isinstance(ready, Candidate):
                 candidates.append(ready)
             else:
@@ -157,8 +161,12 @@ class Scheduler:
         if not isinstance(definition, Definition):
             return definition
         try:
-            return Candidate(found.name, found.version, definition, await self._scopes(found.name, definition))
-        except (Exception, SystemExit) as error:
+            scopes = await self._scopes(found.name, definition)
+            answers = await self._answers(found.name, definition, scopes)
+            return Candidate(found.name, found.version, definition, scopes, answers)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             return error
 
     async def _scopes(self, name: str, definition: Definition) -> Sequence[str]:
@@ -175,18 +183,51 @@ class Scheduler:
                 return check_scopes(await self._link.aside(schedule.scopes_query, SCOPES_WITHIN))
         raise ScheduleError("its scopes come from code that this worker does not have")
 
+    async def _answers(self, name: str, definition: Definition, scopes: Sequence[str]) -> Answers | None:
+        """Plan times that come from a function: up to now, and as far ahead as it is not asked again."""
+        if not isinstance(definition.timing, Plans):
+            return None
+        schedule = self._declared.get(name)
+        plans = schedule.definition.timing if schedule is not None else None
+        if not isinstance(plans, Plans):
+            raise ScheduleError("its plan times come from code that this worker does not have")
+        marks = (await self._link.run(schedules.marks_of(self._queries, [name])))[name]
+        known = await self._link.run(schedules.reached(self._queries, [name]))
+        questions = []
+        for scope in scopes:
+            begin, is_new = marks.begin(known.get((name, scope)))
+            questions.append(definition.question(scope, begin, marks.now, is_new=is_new, ahead=plans.every))
+        if not questions:
+            return Answers({}, marks.now + plans.every)
+        limit = asyncio.timeout(SCOPES_WITHIN)
+        try:
+            async with limit:
+                if is_async(plans):
+                    return await ask_async(plans, questions)
+                answers: Answers = await self._in_thread(f"{name} plans", partial(ask, plans, questions))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ScheduleError(f"{plans.name} did not give its plan times within {SCOPES_WITHIN:g} s") from None
+        if set(scopes) - answers.times.keys():
+            raise ScheduleError(f"{plans.name} took so long that there are other scopes by now: it is asked again")
+        return answers
+
     async def _call(self, name: str, find: Callable[[], Any]) -> list[str]:
         """Scopes by a function: a plain one in a thread, so that it blocks nobody."""
         if inspect.iscoroutinefunction(find):
             return list(await find())
+        found = await self._in_thread(name, find)
+        return list(await found if inspect.isawaitable(found) else found)
+
+    async def _in_thread(self, what: str, function: Callable[[], Any]) -> Any:
         # One that took too long is waited for again, not called once more beside itself.
-        call = self._calls.get(name) or self._calls.setdefault(name, self._threads.run(find))
+        call = self._calls.get(what) or self._calls.setdefault(what, self._threads.run(function))
         try:
-            found = await outcome_of(call)
+            return await outcome_of(call)
         finally:
             if call.done():
-                del self._calls[name]
-        return list(await found if inspect.isawaitable(found) else found)
+                del self._calls[what]
 
     async def _tick(self, candidates: list[Candidate]) -> list[Trouble]:
         """Plans together; if that cannot be written, each by itself, so that only the culprit is held up."""
@@ -214,7 +255,7 @@ class Scheduler:
     def _trouble(self, found: Found, error: BaseException) -> Trouble:
         failures = self._failures.get(found.name, 0)
         self._failures[found.name] = failures + 1
-        said = str(error) or type(error).__name__
+        said = message_of(error) or type(error).__name__
         if isinstance(error, TimeoutError):
             said = f"its scopes were not found within {SCOPES_WITHIN:g} s"
         elif not isinstance(error, HoldfastError):

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from typing_extensions import Unpack
 
+from holdfast._db.settings import SETTINGS, checked
 from holdfast._model.address import parse_address
-from holdfast._model.duration import DAY, Duration, in_short, seconds
+from holdfast._model.duration import Duration, seconds
 from holdfast._model.queues import parse_queues, spelled
 from holdfast.errors import ConfigError
 
@@ -24,15 +24,15 @@ class WorkerOptions(TypedDict, total=False):
     concurrency: int | None
     """How many steps it executes at once: 10, or the sum of its queues' limits if that is more or each has one."""
     lease: Duration
-    """How long its right to a task lasts without a beat: 30 s."""
+    """How long its right to a task lasts without a beat: 30 s, at least 1 s."""
     beat: Duration | None
     """How often leases are renewed: 10 s, at most a third of the lease."""
     poll: Duration
-    """How long it sleeps at most when notifications are silent: 1 s."""
+    """How long it sleeps at most when notifications are silent: 1 s, at least 50 ms."""
     reap: Duration
     """How often it looks for lost workers' tasks: 5 s."""
     grace: Duration
-    """How long steps may go on after a stop was asked for: 30 s."""
+    """How long steps may go on after a stop was asked for: 30 s; 0 gives them back at once."""
     retention: Duration | None
     """How long finished tasks and their attempts are kept, unless the database has been told: 7 days."""
     name: str
@@ -75,23 +75,13 @@ class WorkerSettings:
             concurrency = together if len(limits) == len(queues) else max(10, together)
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise ConfigError(f"concurrency must be an int of at least 1, not {concurrency!r}")
-        length = seconds(given.get("lease", 30), "lease")
+        length = _as_configured(given, "lease")
         # Unless chosen, the beat follows the lease.
-        every = min(10.0, length / 3) if beat is None else seconds(beat, "beat")
-        if length <= 0 or every <= 0:
-            raise ConfigError(f"lease ({length:g} s) and beat ({every:g} s) must be longer than nothing")
+        every = min(10.0, length / 3) if beat is None else _as_configured(given, "beat")
         if every > length / 3 + 1e-9:
             raise ConfigError(
                 f"a beat every {every:g} s is too seldom for a lease of {length:g} s: give at most {length / 3:g} s"
             )
-        times = {"poll": seconds(given.get("poll", 1), "poll"), "reap": seconds(given.get("reap", 5), "reap")}
-        for what, value in times.items():
-            if value <= 0:
-                raise ConfigError(f"{what} must be longer than nothing")
-        retention = given.get("retention")
-        kept = None if retention is None else seconds(retention, "retention")
-        if kept is not None and kept < DAY:
-            raise ConfigError(f"retention ({in_short(timedelta(seconds=kept))}) must be a day at least")
         return cls(
             queues=tuple(queues),
             limits=limits,
@@ -99,13 +89,14 @@ class WorkerSettings:
             concurrency=concurrency,
             lease=length,
             beat=every,
-            grace=seconds(given.get("grace", 30), "grace"),
-            retention=kept,
+            poll=_as_configured(given, "poll"),
+            reap=_as_configured(given, "reap"),
+            grace=_as_configured(given, "grace"),
+            retention=None if given.get("retention") is None else _as_configured(given, "retention"),
             name=given.get("name", ""),
-            blocked=seconds(given.get("blocked", 10), "blocked"),
+            blocked=seconds(given.get("blocked", 10), "blocked", least=0.1),
             schedules=given.get("schedules", True),
             http=None if (http := given.get("http")) is None else parse_address(http),
-            **times,
         )
 
     @property
@@ -117,3 +108,9 @@ class WorkerSettings:
     def served(self) -> str:
         """The queues with their limits, for people: `mail:5, default`."""
         return ", ".join(spelled(self.serves))
+
+
+def _as_configured(given: Mapping[str, Any], name: str) -> Any:
+    """A setting with the default and the bounds that it has on the command line and in pyproject.toml."""
+    about = SETTINGS[name]
+    return checked(about, given.get(name, about.default))

@@ -23,11 +23,12 @@ from holdfast._engine.readback import Fate
 from holdfast._engine.record import Recorder
 from holdfast._engine.roster import Roster
 from holdfast._engine.telling import tell_error, tell_raised_after_move
+from holdfast._model.log import Log
 from holdfast._model.outcome import Outcome
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import Queries
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 GATHER_SECONDS = 0.01
 """How long a flush waits at most for more outcomes, while steps that wait for nothing begin and end."""
@@ -98,6 +99,7 @@ class Settler:
             try:
                 while self._pending or self._unsure or self._keyed.ready:
                     await self._flush_some()
+                    await asyncio.sleep(0)  # whatever the flush was like: others have their turn
                     self.well()
                     if failures:
                         log.info("outcomes are recorded again after %s failed tries", failures)

@@ -8,7 +8,8 @@ becomes due gets the next slot that is free, however much waits elsewhere. With 
 
 from collections.abc import Sequence
 
-from holdfast._engine.pace import Allowance
+from holdfast._engine.attempt import now
+from holdfast._engine.pace import WINDOW_SECONDS, Allowance
 from holdfast._engine.roster import Roster
 
 LARGEST_CLAIM = 1000
@@ -27,15 +28,25 @@ class Shares:
         self._unasked: set[str] = set()
         self._served = False
         self._rested = roster.rested
+        self._since = now()
+        self._starved = 0.0
 
     def measure(self) -> None:
-        """Takes in how many attempts have ended so far."""
+        """Takes in how many short steps were executed in this window of time."""
         rested, self._rested = self._rested, self._roster.rested
-        # Without anything to do because there was nothing to claim: the pace falls, as nobody knows what comes next.
-        starved = self._rested - rested if self._served else 0.0
-        self._all.pace.measure(self._roster.finished, starved)
+        if self._served:
+            # A claim takes longer than a thousand short steps, and to wait for it is not to be slow. But when there was
+            # nothing to claim the pace falls, as nobody knows what comes next.
+            self._starved += self._rested - rested
+        moment = now()
+        elapsed = max(0.0, moment - self._since - self._starved)
+        over = moment - self._since >= WINDOW_SECONDS
+        self._all.pace.measure(self._roster.quick, elapsed, over=over)
         for name, own in self._own.items():
-            own.pace.measure(self._roster.lanes[name].finished, starved)
+            own.pace.measure(self._roster.lanes[name].quick, elapsed, over=over)
+        if over:
+            self._since, self._starved = moment, 0.0
+            self._roster.begin_window()
 
     def rest(self) -> None:
         """There is nothing to claim."""
@@ -82,9 +93,10 @@ class Shares:
         return min(share, LARGEST_CLAIM)
 
     def learn(self, queue: str, *, served: bool, more: bool) -> None:
-        """Takes in what came of asking a queue."""
+        """Takes in what came of asking a queue, or that it is held back: then it is nobody's rival."""
         self._served = served
         if len(self._queues) > 1:
+            self._unasked.discard(queue)
             if served:
                 self._queues.remove(queue)
                 self._queues.append(queue)

@@ -13,10 +13,11 @@ import msgspec
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import Ending
 from holdfast._engine.execution import fields
+from holdfast._model.log import Log
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
 from holdfast._model.step import MAIN
 
-log = logging.getLogger("holdfast.task")
+log = Log("holdfast.task")
 
 LONGEST_ERROR = 300
 LONGEST_RESULT = 100
@@ -80,6 +81,8 @@ def _told(name: str, outcome: Outcome, took: str) -> tuple[str, str] | None:
             return "snoozed", f"{name} snoozed after {took}, again {_when(delay, at)}"
         case Cancelled(reason=reason):
             return "cancelled", f"{name} cancelled after {took}" + (f": {reason}" if reason else "")
+        case Released(untouched=True):
+            return "released", f"{name} given back before it began"
         case Released():
             return "released", f"{name} given back after {took}, uncharged"
         case _:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from holdfast._db import forks
+
 
 class Threads:
     """As many threads as are needed at once; idle ones are used again."""
@@ -23,14 +25,17 @@ class Threads:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
+        before = forks.count
 
         def work() -> None:
+            result = error = None
             try:
                 result = context.run(function)
-            except BaseException as error:
-                _tell(loop, future, None, error)
-            else:
-                _tell(loop, future, result, None)
+            except BaseException as raised:
+                error = raised
+            if forks.count != before:
+                forks.end_child("a thread of the worker forked")
+            _tell(loop, future, result, error)
 
         with self._lock:
             if self._idle > 0 or not self._add():

@@ -5,7 +5,6 @@ everybody else. Nothing commits unless the step returned; every other outcome ro
 """
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
@@ -28,12 +27,13 @@ from holdfast._engine.record import Recorder
 from holdfast._engine.writing import groups, write
 from holdfast._model.codec import simple_error
 from holdfast._model.conclude import outcome_of_error
+from holdfast._model.log import Log
 from holdfast._model.outcome import Advanced, Cancel, Cancelled, Fail, Failed, Finished, Outcome, Released, Snooze
 from holdfast._model.tasks import Tasks
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from holdfast._db.listen import PING_EVERY, Listener
 from holdfast._engine.claim import Claimer
 from holdfast._engine.ending import Ending
-from holdfast._engine.lease import Beat
+from holdfast._engine.lease import TICK, Beat
 from holdfast._engine.maintenance import EVERY, Maintenance
 from holdfast._engine.probes import Probes, Reply
 from holdfast._engine.pulse import Pulse
@@ -72,6 +72,7 @@ class Watch:
         if scheduler is not None:
             scheduler.well = expect("schedule", LOOK_EVERY)
         beat.well, beat.loops = expect("beat", settings.beat), self.loops
+        beat.ticked = expect("loop", TICK)
 
     def loops(self) -> Loops:
         """For the beat: also asked from its thread."""

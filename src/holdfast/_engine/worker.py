@@ -9,10 +9,10 @@ pass, or the death of any loop, ends it at once: a half-dead worker would keep t
 """
 
 import asyncio
-import logging
 import math
 from contextlib import suppress
 
+from holdfast._db.forks import end_children_in
 from holdfast._db.link import Link
 from holdfast._db.listen import Listener
 from holdfast._db.transactions import Transactions
@@ -25,7 +25,7 @@ from holdfast._engine.execution import Execution
 from holdfast._engine.hearing import Hearing
 from holdfast._engine.hooks import Hooks
 from holdfast._engine.known import Known
-from holdfast._engine.lease import Beat
+from holdfast._engine.lease import TICK, Beat
 from holdfast._engine.maintenance import Maintenance
 from holdfast._engine.moving import Moves
 from holdfast._engine.news import News
@@ -41,11 +41,12 @@ from holdfast._engine.settle import Settler
 from holdfast._engine.telling import is_heard
 from holdfast._engine.transactional import TransactionalSteps
 from holdfast._engine.watch import Watch
+from holdfast._model.log import Log
 from holdfast._model.tasks import Tasks
 from holdfast._sql.queries import queries as queries_of
 from holdfast.errors import HoldfastError
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 LAST_FLUSH = 10.0
 """Seconds a stopping worker tries to record its last outcomes: it must end even when the database is away."""
@@ -195,6 +196,7 @@ class Worker:
                 await self._run(until_idle)
 
     async def _run(self, until_idle: bool) -> None:
+        end_children_in(asyncio.get_running_loop())
         resources = Resources()
         opened = await resources.open(self._tasks)
         moves = Moves(self._queries, self._tasks)
@@ -305,13 +307,18 @@ class Worker:
         finally:
             stop.cancel()
         for ended in done - {stop}:
-            ended.result()
-            if not self._stop.is_set():
-                raise HoldfastError(f"the loop {ended.get_name()!r} ended: the worker cannot go on")
+            why = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+            if isinstance(why, Exception):
+                raise why
+            if why is not None or not self._stop.is_set():
+                how = "" if why is None else f" with {type(why).__name__}, by code that is not the worker's"
+                raise HoldfastError(f"the loop {ended.get_name()!r} ended{how}: the worker cannot go on") from why
 
     async def _tick(self) -> None:
         """Shows the beat that this loop lives, and sees that the beat does."""
         while True:
+            if self.beat.died_of is not None:
+                raise HoldfastError("the beat has died: the worker cannot go on") from self.beat.died_of
             self.beat.tick()
             overdue = self.beat.overdue
             healthy = not self.beat.failing and not overdue
@@ -323,7 +330,7 @@ class Worker:
             self.dispatch.release_unstarted(math.inf if overdue else now() - UNSTARTED)
             if overdue:
                 self.dispatch.lose_contact()
-            await asyncio.sleep(min(0.5, self._settings.beat / 4))
+            await asyncio.sleep(min(TICK, self._settings.beat / 4))
 
     async def _stop_when_idle(self) -> None:
         while True:

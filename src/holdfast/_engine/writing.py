@@ -115,8 +115,8 @@ def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
             values |= {"outcome": "failed", "error": msgspec.Raw(error), "errors": int(charged)}
         case Snoozed(delay=delay, at=at):
             values |= {"outcome": "snoozed", "at": at, "delay": delay}
-        case Released(delay=delay):
-            values |= {"outcome": "released", "delay": delay or None}
+        case Released(delay=delay, untouched=untouched):
+            values |= {"outcome": None if untouched else "released", "delay": delay or None}
         case Cancelled(reason=reason):
             values["reason"] = reason
     return values

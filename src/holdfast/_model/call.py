@@ -49,6 +49,8 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     priority: int | None
     args: bytes
     decode_result: Callable[[bytes], Any] = msgspec.json.decode
+    with_defaults: Callable[[bytes], bytes] | None = None
+    """Makes of the args those that say all, if some may be left out."""
 
     @property
     def _result(self) -> R_co:

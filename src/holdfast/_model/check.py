@@ -52,7 +52,24 @@ def check_run(cls: type, what: str) -> tuple[bool, bool]:
     parameters = list(hints.signature(run).parameters.values())[1:]
     if len(parameters) > 1 or any(each.kind not in _POSITIONAL for each in parameters):
         raise DeclarationError(f"{what}: run of {cls.__qualname__} has the wrong parameters: {cure}")
+    if parameters and not _takes_context(parameters[0], hints.namespace(run)):
+        raise DeclarationError(
+            f"{what}: run of {cls.__qualname__} is given the context alone, not {parameters[0]}: {cure}. "
+            f"What a step works on is a field of its class"
+        )
     return inspect.iscoroutinefunction(run), bool(parameters)
+
+
+def _takes_context(parameter: inspect.Parameter, names: dict[str, Any]) -> bool:
+    """Whether this parameter can be meant for the context: by its type, or by its name if the type is not known."""
+    by_name = parameter.name in ("ctx", "context") or parameter.name.startswith("_")
+    if parameter.annotation is hints.EMPTY:
+        return by_name
+    try:
+        hint = hints.resolve(parameter.annotation, names)
+    except Exception:  # a name that is imported for type checkers only
+        return by_name or hints.names_context(parameter.annotation, names, Context)
+    return hint in (Any, object) or Context in (hint, *get_args(hint)) or getattr(hint, "_is_protocol", False)
 
 
 def check_function(function: object, what: str) -> tuple[bool, bool]:

@@ -27,9 +27,10 @@ from holdfast._model.outcome import (
 )
 from holdfast._model.retry import BrokenDelay, next_delay
 from holdfast._model.step import FunctionStep, Step
+from holdfast._model.storable import problem_in
 from holdfast._model.tasks import Tasks
 from holdfast._model.text import safe_text
-from holdfast.errors import EncodeError
+from holdfast.errors import DecodeError, EncodeError
 
 
 def outcome_of_return(tasks: Tasks, step: Step, returned: Any) -> Outcome:
@@ -52,7 +53,7 @@ def outcome_of_return(tasks: Tasks, step: Step, returned: Any) -> Outcome:
                 return _refused(step, _why_no_ending(returned))
     except EncodeError as error:
         return Failed(simple_error("holdfast.errors.EncodeError", f"{step.kind}.{step.name}: {error}"))
-    except Exception as error:  # a returned value of a stranger's class may do anything
+    except BaseException as error:  # a returned value of a stranger's class may do anything
         return Failed(encode_error(error))
 
 
@@ -70,7 +71,7 @@ def outcome_of_error(step: Step, error: BaseException, errors: int) -> Outcome:
                 return _refused(step, "it raised what is no exception: return Done(...) or Later(...) instead")
             case said:
                 return _retried(step, error, said, errors)
-    except Exception:  # the error itself is broken: say so, and let a person look
+    except BaseException:  # the error itself is broken: say so, and let a person look
         return Failed(encode_error(error))
 
 
@@ -85,10 +86,20 @@ def _retried(step: Step, error: BaseException, said: BaseException, errors: int)
 
 def _finished(step: Step, result: Any) -> Outcome:
     try:
-        return Finished(encode_result(result))
+        encoded = encode_result(result)
     except EncodeError as error:
         why = f"{step.kind}.{step.name}: its result cannot be stored: {error}"
         return Failed(simple_error("holdfast.errors.EncodeError", why))
+    try:
+        step.check_result(encoded)
+    except DecodeError as error:
+        if problem_in(result) is None:  # else it was written out as text: work done is not thrown away
+            return _refused(
+                step,
+                f"its result is not what app.kind({step.kind!r}, result=…) says: {error}. "
+                "Return Done(…) with such a value, or correct result=",
+            )
+    return Finished(encoded)
 
 
 def _move(tasks: Tasks, step: Step, value: Any, delay: float = 0.0, at: Any = None) -> Outcome:

@@ -1,15 +1,16 @@
 """What a step is told about the attempt it is in."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
 from uuid import UUID
 
 from typing_extensions import TypeVar, Unpack
 
+from holdfast._model.duration import Duration
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.progress import Figure, Told, with_progress, with_report
 from holdfast._model.reference import Ref, Tracker
@@ -266,13 +267,14 @@ class Context:
         return self._offers.mover
 
     @overload
-    def enqueue(self, what: "Call[R]", /, **options: Unpack[EnqueueOptions]) -> Ref[R]: ...
+    def enqueue(self, what: "Call[R]", /, **options: Unpack[EnqueueOptions]) -> "Ref[R]": ...
     @overload
-    def enqueue(self, what: "StepValue", /, **options: Unpack[EnqueueOptions]) -> Ref[Any]: ...
-    def enqueue(self, what: Any, /, **options: Unpack[EnqueueOptions]) -> Ref[Any]:
+    def enqueue(self, what: "StepValue", /, **options: Unpack[EnqueueOptions]) -> "Ref[Any]": ...
+    def enqueue(self, what: Any, /, **options: Unpack[EnqueueOptions]) -> "Ref[Any]":
         """Enqueues a task together with the outcome of this attempt, if that is a move or the end of the task.
 
-        Nothing to await: nothing is written before. If the step raises, or its lease is lost, no task appears.
+        Nothing is written before, so there is nothing to wait for; it may be awaited all the same. If the step raises,
+        or its lease is lost, no task appears. Its result cannot be had in this step.
         """
         from holdfast._model.request import request_of  # here, because steps know contexts
 
@@ -287,13 +289,13 @@ class Context:
         if self._enqueued is None:
             self._enqueued = []
         self._enqueued.append(request)
-        return Ref(
+        return ChildRef(
             request.id,
             request.kind,
             queue=request.queue,
             tracker=self._offers.tracker,
             decode_result=request.decode_result,
-        )
+        )._of(self)
 
     def progress(self, fraction: float, note: str = "") -> None:
         """Tells how far this attempt has come, from 0 to 1, and what it is doing. Nothing to await.
@@ -318,6 +320,32 @@ class Context:
 
     def __repr__(self) -> str:
         return f"<Context {self.kind}.{self.step} attempt {self.attempt} of task {self.id}>"
+
+
+class ChildRef(Ref[R]):
+    """A reference to a task that begins to exist when the step that enqueued it has ended."""
+
+    __slots__ = ("_parent",)
+
+    _parent: Context
+
+    def _of(self, parent: Context) -> Self:
+        self._parent = parent
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self
+        yield  # nothing: whoever writes `await ctx.enqueue(…)` goes on at once
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """As of any reference, but not in the step that enqueued the task."""
+        if current_context.get(None) is self._parent:
+            raise DeclarationError(
+                f"{self._parent.kind}.{self._parent.step} waits for the result of {self.kind}, which it enqueued with "
+                "ctx.enqueue: that task is written when this step ends, so it would wait for ever. Return another step "
+                "that asks for the result, or enqueue it with app.enqueue(…)"
+            )
+        return await super().result(timeout)
 
 
 _telling = threading.Lock()

@@ -19,8 +19,8 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])", re.ASCII)
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 
 
-def seconds(value: Duration, what: str = "duration") -> float:
-    """The length of `value` in seconds; `what` names it in the error message."""
+def seconds(value: Duration, what: str = "duration", *, least: float = 0.0) -> float:
+    """The length of `value` in seconds, refused below `least`; `what` names it in the error message."""
     match value:
         case bool():
             raise _invalid(what, value, "is not a duration")
@@ -38,6 +38,8 @@ def seconds(value: Duration, what: str = "duration") -> float:
         raise _invalid(what, value, "is negative")
     if length > LONGEST:
         raise _invalid(what, value, "is longer than 100 years")
+    if length < least:
+        raise _invalid(what, value, f"is shorter than {in_short(timedelta(seconds=least))}, the least there is")
     return length
 
 

@@ -1,4 +1,4 @@
-"""An exception as JSON: type, message, place, traceback and causes. Bounded, and it never raises."""
+"""An exception as JSON: type, message, attributes, place, traceback and causes. Bounded, and it never raises."""
 
 import traceback
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast._model.attributes import attributes
 from holdfast._model.text import cut_middle, safe_text
 
 MAX_MESSAGE = 8 * 1024
@@ -25,6 +26,7 @@ _write = msgspec.json.Encoder().encode
 def encode_error(error: BaseException) -> bytes:
     """`{"type", "message", "place", "traceback", "causes": [{"type", "message", "traceback"}, ...]}`.
 
+    Each has `"attributes"`, if the exception has any that can be stored, such as a code.
     Causes are what `raise ... from` and "during handling of" name, and the members of exception groups.
     """
     try:
@@ -34,7 +36,7 @@ def encode_error(error: BaseException) -> bytes:
         if len(told) > MAX_ERROR:  # only with texts that JSON makes much longer
             told = _write({**described, "causes": [{**each, "traceback": ""} for each in causes]})
         return told
-    except Exception:
+    except BaseException:  # of a stranger's class, which may raise anything
         return simple_error(type(error).__name__, "this error could not be described")
 
 
@@ -43,9 +45,19 @@ def simple_error(type: str, message: str) -> bytes:
     return _write({"type": _bounded(type), "message": _bounded(message), "traceback": "", "causes": []})
 
 
-def _described(error: BaseException) -> dict[str, str]:
-    name, message = type_name(error), _message(error)
-    return {"type": name, "message": message, "traceback": _traceback(error, f"{name}: {message}")}
+def _described(error: BaseException) -> dict[str, Any]:
+    name, message = type_name(error), message_of(error)
+    described: dict[str, Any] = {"type": name, "message": message}
+    if carried := _attributes(error):
+        described["attributes"] = carried
+    return {**described, "traceback": _traceback(error, f"{name}: {message}")}
+
+
+def _attributes(error: BaseException) -> dict[str, Any]:
+    try:
+        return attributes(error)
+    except BaseException:  # it is of a stranger's class, and so are its values
+        return {}
 
 
 def place_of(error: BaseException) -> str:
@@ -77,10 +89,11 @@ def type_name(error: BaseException) -> str:
     return _bounded(name)
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """What it says, with its notes."""
     try:
         message = str(error)
-    except Exception as unprintable:
+    except BaseException as unprintable:
         message = f"<its message cannot be shown: {type(unprintable).__name__}>"
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list):
@@ -98,7 +111,7 @@ def _traceback(error: BaseException, last_line: str) -> str:
         return ""
     try:
         lines = list(_frame_lines(frames))
-    except Exception as trouble:
+    except BaseException as trouble:
         lines = [f"  (the frames cannot be shown: {type(trouble).__name__})\n"]
     text = "".join(["Traceback (most recent call last):\n", *lines, last_line])
     return cut_middle(safe_text(text), MAX_TRACEBACK)

@@ -66,9 +66,14 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Conditions that must all hold; none at all means every task."""
+    """Conditions that must all hold; none at all means every task.
+
+    `unseen`: what whoever filters may not see, as patterns and what is shown in place of it. Texts are compared without
+    it, or a filter would tell it letter by letter.
+    """
 
     terms: tuple[Term, ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return " ".join(map(str, self.terms))
@@ -78,7 +83,7 @@ class Filter:
 
     def with_term(self, field: str, *values: str) -> "Filter":
         """The same with one more condition."""
-        return Filter((*self.terms, _checked(Term(field, values))))
+        return Filter((*self.terms, _checked(Term(field, values))), self.unseen)
 
     def names(self, field: str) -> bool:
         """Whether it says anything about a field."""

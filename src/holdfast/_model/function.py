@@ -45,7 +45,7 @@ class Function(Generic[P, R]):
         """This function with its arguments, to be enqueued. Wrong arguments raise TypeError, as in a call."""
         step = self._step
         encoded = step.encode(self._by_name(args, kwargs))
-        return Call(step.kind, step.name, step.queue, step.priority, encoded, self._decode_result)
+        return Call(step.kind, step.name, step.queue, step.priority, encoded, self._decode_result, step.with_defaults)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Enqueue this function with these arguments in the App it belongs to."""

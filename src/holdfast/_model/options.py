@@ -49,6 +49,8 @@ class EnqueueOptions(TypedDict, total=False):
     unique_for: Duration
     on_conflict: Literal["skip", "raise", "replace"]
     headers: Mapping[str, str]
+    retry: Retry
+    timeout: Duration
     durable: bool
 
 

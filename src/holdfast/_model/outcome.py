@@ -157,9 +157,14 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Given back unfinished, uncharged: the worker stops, or it had claimed more than it could start."""
+    """Given back unfinished, uncharged: the worker stops, or it had claimed more than it could start.
+
+    `untouched`: it never began, and its worker begins nothing any more. Then it is as if it had never been claimed: its
+    number is free again, and the log has no attempt.
+    """
 
     delay: float = 0.0
+    untouched: bool = False
 
 
 Outcome: TypeAlias = Advanced | Finished | Retried | Failed | Snoozed | Cancelled | Released

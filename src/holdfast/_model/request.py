@@ -16,6 +16,7 @@ from holdfast._model.ids import uuid7, uuid7s
 from holdfast._model.names import check_priority, check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.outcome import EARLIEST, LATEST
+from holdfast._model.own_options import to_headers
 from holdfast._model.text import safe_text
 from holdfast.errors import ConfigError, EncodeError, EnqueueRefused
 
@@ -92,20 +93,20 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
             queue=check_queue(given["queue"]) if "queue" in given else call.queue,
             kind=call.kind,
             step=call.step,
-            args=call.args,
+            args=_args(call, unique=_unique(given)),
             priority=check_priority(given["priority"]) if "priority" in given else call.priority,
             delay=delay,
             at=at,
             deadline=_deadline(given, delay, at),
             key=_key(given.get("key")),
-            headers=_headers(given.get("headers")),
+            headers=_headers(given),
             unique=_unique(given),
             unique_for=_unique_for(given),
             on_conflict=_on_conflict(given),
             decode_result=call.decode_result,
             durable=_durable(given.get("durable")),
         )
-    except (ConfigError, EncodeError) as error:
+    except ConfigError as error:
         name = what.kind if isinstance(what, Call) else type(what).__name__
         raise EnqueueRefused(f"cannot enqueue {name}: {error}") from error
 
@@ -165,7 +166,7 @@ def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) ->
     """What to write for `what` with the options of another, which have been checked for that one."""
     try:
         call = what if type(what) is Call else call_of(what)
-    except (ConfigError, EncodeError) as error:
+    except ConfigError as error:
         raise EnqueueRefused(f"cannot enqueue {type(what).__name__}: {error}") from error
     # By place and not by name, which takes twice as long.
     return Request(
@@ -173,7 +174,7 @@ def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) ->
         other.queue if "queue" in options else call.queue,
         call.kind,
         call.step,
-        call.args,
+        _args(call, unique=True) if other.unique else call.args,
         other.priority if "priority" in options else call.priority,
         other.delay,
         other.at,
@@ -186,6 +187,11 @@ def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) ->
         call.decode_result,
         other.durable,
     )
+
+
+def _args(call: Call[Any], *, unique: bool) -> bytes:
+    """What a unique task's key is made of says all: a default written out is not another task."""
+    return call.with_defaults(call.args) if unique and call.with_defaults is not None else call.args
 
 
 def shared_durability(requests: Sequence[Request], otherwise: bool, conn: object = None) -> bool:
@@ -262,15 +268,18 @@ def _key(key: Any) -> str | None:
     return key
 
 
-def _headers(headers: Any) -> bytes | None:
-    if headers is None:
+def _headers(options: Mapping[str, Any]) -> bytes | None:
+    headers = options.get("headers")
+    if headers is None and options.get("retry") is None and options.get("timeout") is None:
         return None
-    if not isinstance(headers, Mapping) or not all(isinstance(x, str) for pair in headers.items() for x in pair):
+    if headers is not None and (
+        not isinstance(headers, Mapping) or not all(isinstance(x, str) for pair in headers.items() for x in pair)
+    ):
         raise EnqueueRefused("headers= must map texts to texts")
     try:
-        return encode(dict(headers), limit=MAX_HEADERS)
+        return encode(to_headers(options), limit=MAX_HEADERS)
     except EncodeError as error:
-        raise EncodeError(f"headers{str(error).removeprefix('value').removeprefix('dict')}") from error
+        raise EnqueueRefused(f"headers{str(error).removeprefix('value').removeprefix('dict')}") from error
 
 
 def with_headers(requests: Sequence[Request], more: Mapping[str, str]) -> list[Request]:

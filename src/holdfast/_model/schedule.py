@@ -16,20 +16,21 @@ from holdfast._model.context import PLAN_TIME, SCHEDULE, SCOPE
 from holdfast._model.duration import Duration, seconds
 from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
+from holdfast._model.own_options import to_headers
+from holdfast._model.plan_times import LOOK_BACK, Plans, Question, newest_since
 from holdfast._model.request import Request, request_of
 from holdfast._model.timing import Cron, Every, Times, Timing, aware, timing
 from holdfast.errors import ConfigError, EncodeError, EnqueueRefused, HoldfastError, ScheduleError
 
 CatchUp: TypeAlias = Literal["skip", "latest", "all"]
 Overlap: TypeAlias = Literal["allow", "skip", "queue"]
-When: TypeAlias = Cron | Every | Sequence[datetime]
+When: TypeAlias = Cron | Every | Plans | Sequence[datetime]
 Scopes: TypeAlias = Iterable[str] | Callable[[], Iterable[str] | Awaitable[Iterable[str]]] | None
 
 PUNCTUAL = timedelta(minutes=1)
 """How late a plan may be noticed and still count as not missed."""
 LONGEST_SCOPE = 200
 MOST_SCOPES = 10_000
-_LOOK_BACK = [timedelta(minutes=1), timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=366)]
 _NOT_HERE = ("delay", "at", "on_conflict", "durable")
 
 
@@ -98,7 +99,7 @@ class Definition:
             if not isinstance(options, dict) or not isinstance(options.get("headers") or {}, dict):
                 raise ScheduleError("the definition cannot be read: options and their headers are objects")
             return cls(
-                timing(stored["timing"]),
+                _stored_timing(stored["timing"]),
                 step=stored["step"],
                 args=stored.get("args") or {},
                 options=options,
@@ -141,7 +142,7 @@ class Definition:
 
     def _newest(self, begin: datetime, until: datetime) -> datetime | None:
         """The last plan of a time, looking back farther and farther: there may be a million of them."""
-        for length in _LOOK_BACK:
+        for length in LOOK_BACK:
             near = max(begin, until - length)
             newest = None
             for plan in takewhile(lambda plan: plan <= until, self.timing.after(near)):
@@ -150,6 +151,14 @@ class Definition:
                 return newest
         plans = list(takewhile(lambda plan: plan <= until, self.timing.after(begin)))
         return plans[-1] if plans else None
+
+    def question(self, scope: str, watermark: datetime, now: datetime, *, is_new: bool, ahead: timedelta) -> Question:
+        """What to ask a function of plan times, so that its answer tells what is `due`, and what comes next."""
+        begin = self._begin(watermark)
+        until = now + ahead if self.end is None else min(now + ahead, self.end)
+        if self.catch_up == "all" and not is_new:
+            return Question(scope, [max(begin, now - self.catch_up_window)], now, until)
+        return Question(scope, newest_since(begin, now), now, until)
 
     def due_at(self, name: str, scope: str, plan: datetime) -> datetime:
         """When the task of a plan is due. Jitter comes from the names: all workers agree on it."""
@@ -186,7 +195,9 @@ def declare(name: str, when: When, what: Any, given: Mapping[str, Any]) -> Sched
         ) from None
     try:
         return _declare(name, when, what, given)
-    except (ConfigError, EnqueueRefused, EncodeError) as error:
+    except EncodeError as error:
+        raise EncodeError(f"schedule {name!r}: {error}") from None
+    except (ConfigError, EnqueueRefused) as error:
         raise ScheduleError(f"schedule {name!r}: {error}") from None
 
 
@@ -236,13 +247,26 @@ def check_scopes(scopes: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _timing_of(when: object) -> Timing:
-    if isinstance(when, Timing):
+    # Exactly these: of a class made of one of them, the database would keep no more than what it is made of.
+    if isinstance(when, Timing) and type(when) in (Cron, Every, Times, Plans):
         return when
     if isinstance(when, str):
         raise ScheduleError(f"write Cron({when!r}) or Every({when!r})")
-    if isinstance(when, Iterable):
+    if inspect.isroutine(when):
+        raise ScheduleError(f"write Plans({when.__name__}) for plan times that a function gives")
+    if isinstance(when, Iterable) and not isinstance(when, (Timing, bytes, Mapping)):
         return Times(when)
-    raise ScheduleError(f"{when!r:.100} is no timing: give Cron(…), Every(…) or a list of datetimes")
+    raise ScheduleError(
+        f"{when!r:.100} is no timing: give Cron(…), Every(…) or a list of datetimes; for a rule of your own give "
+        "Plans(function), a function of (scope, after, until) that returns plan times"
+    )
+
+
+def _stored_timing(stored: Any) -> Timing:
+    match stored:
+        case {"function": str(name), "ask_every": int() | float() as every, **rest} if not rest:
+            return Plans.named(name, every)
+    return timing(stored)
 
 
 def _scopes_of(
@@ -274,9 +298,9 @@ def _storable(options: Mapping[str, Any], call: Any) -> dict[str, Any]:
     for key in ("queue", "priority"):
         if key not in kept and getattr(call, key) is not None:
             kept[key] = getattr(call, key)
-    if "headers" in kept:
-        kept["headers"] = dict(kept["headers"])
-    return kept
+    headers = to_headers(kept)
+    kept = {key: value for key, value in kept.items() if key not in ("headers", "retry", "timeout")}
+    return {**kept, "headers": headers} if headers else kept
 
 
 def _moment(value: object, what: str) -> datetime | None:

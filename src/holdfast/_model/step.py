@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NotRequired, Required, TypedDict, get_origin
 
@@ -12,7 +13,7 @@ from holdfast._model.codec import decoder_for, encode
 from holdfast._model.context import Context
 from holdfast._model.options import Settings, Upgrade
 from holdfast._model.outcome import Done
-from holdfast._model.storable import stored_names, unknown_class
+from holdfast._model.storable import is_pydantic, stored_names, unknown_class
 from holdfast.errors import DecodeError, EncodeError
 
 MAIN = "main"
@@ -83,7 +84,17 @@ class Step:
         return args
 
     def encode(self, value: Any) -> bytes:
-        return encode(value)
+        """The args to store for a value; an EncodeError if they cannot be stored, or could not be read again."""
+        data = encode(value)
+        if self._check is not None:
+            try:
+                self._check(data)
+            except DecodeError as error:
+                raise EncodeError(str(error)) from None
+        return data
+
+    def check_result(self, result: bytes) -> None:
+        """Raises a DecodeError if a result is not what was declared."""
 
     def decode_result(self, result: bytes) -> Any:
         """The result of a task of this kind, as the type it was declared with."""
@@ -109,6 +120,14 @@ class Step:
         raise NotImplementedError
 
     @cached_property
+    def _check(self) -> Callable[[bytes], Any] | None:
+        """What refuses args of a wrong type where they are written: reading them takes well under a microsecond."""
+        try:
+            return None if is_pydantic(self.target) else self._decoder  # pydantic checks by itself, and takes longer
+        except DecodeError:
+            return None  # a type that is not known here: whoever executes the step says so
+
+    @cached_property
     def _result_decoder(self) -> Callable[[bytes], Any]:
         return result_decoder(self._result_type())
 
@@ -121,6 +140,11 @@ class ClassStep(Step):
 
     def call(self, value: Any, ctx: Context) -> Any:
         return value.run(ctx) if self.takes_ctx else value.run()
+
+    def check_result(self, result: bytes) -> None:
+        """What a kind declares with `result=` is a promise; a function's annotation is not."""
+        if self._result_type() is not Any:
+            self.decode_result(result)
 
     @property
     def _fields(self) -> Sequence[str] | None:
@@ -136,12 +160,31 @@ class FunctionStep(Step):
 
     def encode(self, value: Any) -> bytes:
         try:
-            return encode(value)
+            return super().encode(value)
         except EncodeError as error:
-            raise EncodeError(f"{self.kind}: args{str(error).removeprefix('value').removeprefix('dict')}") from error
+            where = str(error)
+            for name in ("value", "dict", self.target.__name__):
+                where = where.removeprefix(name)
+            raise EncodeError(f"{self.kind}: args{where}") from error
 
     def call(self, value: Any, ctx: Context) -> Any:
         return self.target(ctx, **value) if self.takes_ctx else self.target(**value)
+
+    def with_defaults(self, args: bytes) -> bytes:
+        """The args with the defaults of what was left out: the same call, however it was written."""
+        given = msgspec.json.decode(args, type=dict[str, msgspec.Raw])
+        left_out = {name: value for name, value in self._defaults.items() if name not in given}
+        return encode({**given, **left_out}) if left_out else args
+
+    @cached_property
+    def _defaults(self) -> dict[str, msgspec.Raw]:
+        """Those that can be stored."""
+        found: dict[str, msgspec.Raw] = {}
+        for name, each in hints.signature(self.target).parameters.items():
+            if each.default is not each.empty:
+                with suppress(EncodeError):
+                    found[name] = msgspec.Raw(encode(each.default))
+        return found
 
     @property
     def _fields(self) -> Sequence[str] | None:

@@ -1,4 +1,7 @@
-"""Text that PostgreSQL's jsonb takes, whatever it held before."""
+"""Text that PostgreSQL's jsonb takes, whatever it held before, and errors in a line."""
+
+from collections.abc import Mapping
+from typing import Any
 
 
 def safe_text(text: str) -> str:
@@ -13,3 +16,9 @@ def cut_middle(text: str, limit: int) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+
+
+def told(error: Mapping[str, Any]) -> str:
+    """A stored error in a line: `KeyError: 'a'`; what says its type itself is not told twice: `cancelled by ann`."""
+    type_, message = str(error.get("type") or ""), str(error.get("message") or "")
+    return message if message.startswith(f"{type_} ") else ": ".join(filter(None, (type_, message)))

@@ -1,4 +1,5 @@
-"""When something recurs: a cron line in a time zone, an interval anchored in time, or a list of instants.
+"""When something recurs: a cron line in a time zone, an interval anchored in time, or a list of instants; or a function
+of the user says so, see `plan_times`.
 
 A timing is pure: `after(moment)` gives the instants that follow, in UTC, and never asks what time it is.
 
@@ -14,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -185,7 +187,7 @@ class Every(Timing):
 
     def words(self) -> str:
         anchored = "" if self._anchor == _EPOCH else f", counted from {self._anchor:%Y-%m-%d %H:%M:%S} UTC"
-        return f"every {_span(self._interval)}{anchored}"
+        return f"every {span(self._interval)}{anchored}"
 
     def definition(self) -> dict[str, Any]:
         return {"every": self._interval.total_seconds(), "anchor": self._anchor.isoformat()}
@@ -195,11 +197,11 @@ class Times(Timing):
     """A list of instants."""
 
     def __init__(self, times: Iterable[datetime]) -> None:
-        given = list(times)
+        given = list(islice(times, MOST_TIMES + 1))  # a stranger's iterator may never end
         if not given:
             raise ScheduleError("a list of times needs at least one")
         if len(given) > MOST_TIMES:
-            raise ScheduleError(f"{len(given)} times are too many: at most {MOST_TIMES}, or use Cron or Every")
+            raise ScheduleError(f"these are too many times: at most {MOST_TIMES:,}, or use Cron, Every or Plans")
         self._times = sorted({aware(time, "a time") for time in given})
 
     def after(self, moment: datetime) -> Iterator[datetime]:
@@ -288,7 +290,8 @@ def _instant(text: object) -> datetime:
         raise ScheduleError(f"{str(text)[:100]!r} is no time; write 2027-01-31T12:00:00Z") from None
 
 
-def _span(length: timedelta) -> str:
+def span(length: timedelta) -> str:
+    """A length of time in words: `15 minutes`, `minute`."""
     left = int(length.total_seconds())
     parts = []
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):

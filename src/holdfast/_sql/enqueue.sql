@@ -52,19 +52,21 @@ SELECT (extract(epoch FROM holdfast.now()) * 1000000)::bigint::text
 SELECT pg_catalog.current_setting('synchronous_commit') = 'off'
 
 -- set_durable --
--- For this transaction only: whether its commit waits for the disk. One that waits already waits for what it did before.
+-- For this transaction only: whether its commit waits for the disk, null for as it comes. One that waits already waits for
+-- what it did before. And what a connection of ours has for good, a transaction through a pooler has for itself.
 SELECT pg_catalog.set_config('synchronous_commit', CASE
     WHEN NOT :durable::boolean THEN 'off'
-    WHEN pg_catalog.current_setting('synchronous_commit') = 'off' THEN 'on'
-    ELSE pg_catalog.current_setting('synchronous_commit') END, true)
+    WHEN :durable::boolean AND pg_catalog.current_setting('synchronous_commit') = 'off' THEN 'on'
+    ELSE pg_catalog.current_setting('synchronous_commit') END, true),
+       pg_catalog.set_config('jit', 'off', true), pg_catalog.set_config('array_nulls', 'on', true)
 
 -- declared --
 -- Where tasks of a kind go unless the enqueue says otherwise, for producers without the code.
 SELECT queue, priority, first FROM holdfast.kind WHERE name = :kind::text
 
 -- archived --
--- Whether a task has already ended: read before an enqueue is sent again, whose answer was lost.
-SELECT EXISTS (SELECT FROM holdfast.archive WHERE id = :id::uuid)
+-- Whether one of these tasks has already ended: read when an enqueue is sent again, whose answer was lost.
+SELECT EXISTS (SELECT FROM holdfast.archive WHERE id = ANY (:ids::uuid[]))
 
 -- enqueue_keyed --
 -- New tasks with keys, each once per key: what came of each, in the order given. The keys are taken in one order, so that
@@ -106,8 +108,8 @@ WITH swept AS (
 SELECT count(*) FROM swept
 
 -- notify --
--- In the caller's transaction: wakes whoever listens, once it commits.
-SELECT pg_catalog.pg_notify(holdfast.channel(), 'queue ' || :queue::text)
+-- In the caller's transaction: wakes whoever listens, once it commits, and says which database this is.
+SELECT pg_catalog.current_database()::text, pg_catalog.pg_notify(holdfast.channel(), 'queue ' || :queue::text)
 
 -- notify_if_idle --
 -- After a commit of our own: wakes a worker only if one may be asleep.

@@ -25,7 +25,7 @@ def filtered(
     archived, and its id; `/*place*/true`, its queue, kind and step.
     """
     query = queries.read(name, **values)
-    condition = Condition(len(query.parameters))
+    condition = Condition(len(query.parameters), filter.unseen)
     said = [(term, condition.of(term)) for term in filter.terms]
     found = {
         _FILTER: [text for _, text in said],
@@ -59,8 +59,9 @@ def _tables(filter: Filter) -> str:
 class Condition:
     """Builds conditions; values become parameters, numbered behind those that are there already."""
 
-    def __init__(self, before: int) -> None:
+    def __init__(self, before: int, unseen: Sequence[tuple[str, str]] = ()) -> None:
         self._before = before
+        self._unseen = unseen
         self.parameters: list[object] = []
 
     def of(self, term: Term) -> str:
@@ -82,13 +83,14 @@ class Condition:
                 return self._worker(value)
             case "error":
                 part = self._value(f"%{_escaped(value)}%", "text")
-                return f"error ->> 'type' ILIKE {part} OR error ->> 'message' ILIKE {part}"
+                message = self._seen("error ->> 'message'", f"ILIKE {part}")
+                return f"error ->> 'type' ILIKE {part} OR {message}"
             case "error_type" | "place" as name:
                 told = f"nullif(error ->> '{name.removeprefix('error_')}', '')"
                 return f"{told} IS NULL" if value == "null" else self._like(told, value)
             case "args":
                 path = self._value(list(term.path), "text[]")
-                return f"args #>> {path} IS NULL" if value == "null" else self._like(f"args #>> {path}", value)
+                return f"args #>> {path} IS NULL" if value == "null" else self._args(path, value)
             case "since":
                 return f"{_LAST} >= {self._moment('since', value)}"
             case "before":
@@ -97,9 +99,24 @@ class Condition:
                 return self._like(column, value)
 
     def _like(self, column: str, value: str) -> str:
+        return f"{column} {self._compared(value)}"
+
+    def _compared(self, value: str) -> str:
         if "*" not in value:
-            return f"{column} = {self._value(value, 'text')}"
-        return f"{column} LIKE {self._value(_escaped(value).replace('*', '%'), 'text')}"
+            return f"= {self._value(value, 'text')}"
+        return f"LIKE {self._value(_escaped(value).replace('*', '%'), 'text')}"
+
+    def _args(self, path: str, value: str) -> str:
+        said = self._seen(f"args #>> {path}", self._compared(value))
+        # What is inside of an object may be hidden, by its name.
+        return f"{said} AND jsonb_typeof(args #> {path}) NOT IN ('object', 'array')" if self._unseen else said
+
+    def _seen(self, text: str, compared: str) -> str:
+        """A comparison of a text that holds only if it holds for what is seen of the text."""
+        seen = text
+        for pattern, shown in self._unseen:
+            seen = f"regexp_replace({seen}, {self._value(pattern, 'text')}, {self._value(shown, 'text')}, 'gi')"
+        return f"({text} {compared} AND {seen} {compared})" if self._unseen else f"{text} {compared}"
 
     def _worker(self, value: str) -> str:
         try:

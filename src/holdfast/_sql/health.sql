@@ -154,5 +154,5 @@ WHERE NOT CASE
         SELECT bool_and(CASE WHEN m.found[2] IS NULL THEN has_table_privilege(:role::text, s.object, m.found[1])
                              ELSE (SELECT bool_and(has_column_privilege(:role::text, s.object, trim(col.name), m.found[1]))
                                    FROM unnest(string_to_array(m.found[2], ',')) AS col(name)) END)
-        FROM regexp_matches(s.verbs, '([A-Z]+)(?: \(([^)]*)\))?', 'g') AS m(found)) END
+        FROM regexp_matches(s.verbs, '([A-Z]+)(?: [(]([^)]*)[)])?', 'g') AS m(found)) END
 ORDER BY r.place

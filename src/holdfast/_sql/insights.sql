@@ -1,8 +1,10 @@
 -- What people ask: the statements behind CLI, references and the dashboard. None of them writes.
 
 -- only_look --
--- For this transaction only: nothing can be written, and no statement takes longer than this.
+-- For this transaction only: nothing can be written, and no statement takes longer than this. And what a connection of
+-- ours has for good, a transaction through a pooler has for itself.
 SELECT pg_catalog.set_config('transaction_read_only', 'on', true),
+       pg_catalog.set_config('jit', 'off', true), pg_catalog.set_config('array_nulls', 'on', true),
        pg_catalog.set_config('statement_timeout', ceil(extract(epoch FROM :within::interval) * 1000)::bigint::text, true)
 
 -- task_info --
@@ -229,6 +231,10 @@ SELECT k.name, k.queue, k.priority, k.paused_at, k.paused_by, k.graph, coalesce(
               FROM alike a, unnest(a.names) AS each(name) WHERE a.kinds ? k.name GROUP BY 1) AS d), k.first
 FROM holdfast.kind k LEFT JOIN knowing n ON n.kind = k.name
 ORDER BY k.name
+
+-- known_steps --
+-- The steps of a kind that were declared, or that a live worker knows, by its name or an old one.
+SELECT holdfast.known_steps(:kind::text)
 
 -- standing_now --
 -- Where ready, running and parked tasks stand. Ready ones are found by jumping from priority to priority of each queue: some of each

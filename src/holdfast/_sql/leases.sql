@@ -55,12 +55,21 @@ SELECT holdfast.now(),
        EXISTS (SELECT FROM unnest(:queues::text[]) AS q(name) JOIN holdfast.task c ON c.queue = q.name
                WHERE c.state = 'ready' AND c.attempt = 0 AND c.deadline <= holdfast.now())
 
+-- begin --
+-- A step that must not be rerun by itself was claimed before there was a slot for it, and begins now: from here on the
+-- loss of its lease parks it.
+UPDATE holdfast.task t SET max_crashes = 0
+WHERE t.queue = :queue::text AND t.id = :id::uuid AND t.worker_id = :worker::uuid AND t.attempt = :attempt::integer
+RETURNING t.id
+
 -- reap --
 -- Expired leases: back to ready with a crash, or parked when the crash budget is used up or the step must
--- not be rerun by itself. A worker that was stopping is not a crash. The lost attempt is logged.
+-- not be rerun by itself. A worker that was stopping is not a crash, nor is the loss of a step that has not begun (its
+-- max_crashes is -1 until then). The lost attempt is logged.
 -- Only what had expired at the moment that was read before: this may have been long on its way, in an outage for all.
 WITH expired AS MATERIALIZED (
-    SELECT c.*, NOT EXISTS (SELECT FROM holdfast.worker w WHERE w.id = c.worker_id AND w.stopping_at IS NOT NULL) AS crashed
+    SELECT c.*, c.max_crashes >= 0 AND NOT EXISTS (
+               SELECT FROM holdfast.worker w WHERE w.id = c.worker_id AND w.stopping_at IS NOT NULL) AS crashed
     FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.state = 'running' AND c.cancel_at IS NULL
       AND c.lease_expires_at < least(holdfast.now(), :expired_by::timestamptz)
@@ -69,7 +78,9 @@ WITH expired AS MATERIALIZED (
     INSERT INTO holdfast.attempt (task_id, queue, kind, step, args, moves, attempt, worker_id, claimed_at, outcome, error,
                                   report, parked, run_at)
     SELECT e.id, e.queue, e.kind, e.step, e.args, e.moves, e.attempt, e.worker_id, e.claimed_at, 'lost',
-           jsonb_build_object('type', 'WorkerLost', 'message', format('worker %s let its lease run out at %s', e.worker_id, e.lease_expires_at)),
+           jsonb_build_object('type', 'WorkerLost', 'message',
+               format('worker %s let its lease run out at %s', e.worker_id, e.lease_expires_at)
+               || CASE WHEN e.max_crashes < 0 THEN ', before the step began' ELSE '' END),
            (SELECT p.report FROM holdfast.progress p WHERE p.task_id = e.id AND p.queue = e.queue AND p.attempt = e.attempt),
            e.max_crashes = 0 OR e.crashes >= e.max_crashes AND e.crashed, e.run_at
     FROM expired e

@@ -64,15 +64,16 @@ ARRAY(
 )
 
 -- next_due --
--- How long until the nearest task that is not due yet; due ones are left out, or unclaimable ones would spin. And whether
--- a suspect is due.
+-- How long until the nearest task that is not due yet, or became due in the last :since seconds; those due for longer are
+-- left out, or unclaimable ones would spin. And whether a suspect is due.
 SELECT extract(epoch FROM min(soon.run_at) - holdfast.now())::float8,
        EXISTS (SELECT FROM holdfast.task s WHERE s.queue = ANY (:queues::text[]) AND s.state = 'ready' AND s.crashes > 0
                                                   AND s.run_at <= holdfast.now())
 FROM unnest(:queues::text[]) AS q(name) CROSS JOIN generate_series(0, 9) AS p(priority)
 CROSS JOIN LATERAL (
     SELECT c.run_at FROM holdfast.task c
-    WHERE c.queue = q.name AND c.state = 'ready' AND c.priority = p.priority AND c.run_at > holdfast.now()
+    WHERE c.queue = q.name AND c.state = 'ready' AND c.priority = p.priority
+      AND c.run_at > holdfast.now() - make_interval(secs => :since::float8)
     ORDER BY c.run_at LIMIT 1
 ) AS soon
 
@@ -134,7 +135,8 @@ SELECT EXISTS (
 )
 
 -- finish --
--- The task ended well: it leaves for the archive with its result and the record of its last attempt. A batch in which
+-- The task ended well: it leaves for the archive with its result and the record of its last attempt; an earlier error stays with the
+-- attempt that raised it. A batch in which
 -- all attempts have one number names it once; if nothing has a result or a report either, there are no outcomes at all,
 -- and no id is made a text to look for its own. Which ones were written comes back only to who asks for a few: of a
 -- thousand the number is enough, for as a rule it is all of them.
@@ -143,12 +145,12 @@ WITH gone AS (
     WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
       AND t.attempt = coalesce(:attempt::integer, (:outcomes::jsonb -> t.id::text -> 'attempt')::integer)
     RETURNING t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes,
-              t.worker_id, t.claimed_at, t.key, t.error, t.headers, t.created_at
+              t.worker_id, t.claimed_at, t.key, t.headers, t.created_at
 )/*children of gone*/
 INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
-                              worker_id, claimed_at, outcome, key, error, headers, created_at, result, report)
+                              worker_id, claimed_at, outcome, key, headers, created_at, result, report)
 SELECT g.id, g.queue, g.kind, g.step, g.args, 'done', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
-       g.worker_id, g.claimed_at, 'done', g.key, g.error, g.headers, g.created_at,
+       g.worker_id, g.claimed_at, 'done', g.key, g.headers, g.created_at,
        CASE WHEN :outcomes::jsonb IS NOT NULL THEN :outcomes::jsonb -> g.id::text -> 'result' END,
        CASE WHEN :outcomes::jsonb IS NOT NULL THEN :outcomes::jsonb -> g.id::text -> 'report' END
 FROM gone g
@@ -188,7 +190,8 @@ WITH moved AS (
 SELECT id, date_part('epoch', claimed_at) FROM moved
 
 -- stay --
--- The task stays at its step: retried, snoozed and released make it ready again, failed parks it.
+-- The task stays at its step: retried, snoozed and released make it ready again, failed parks it. One that never began has no
+-- outcome: it gives back its number, and nothing is logged.
 WITH stayed AS (
     UPDATE holdfast.task t
     SET state = CASE :outcomes::jsonb -> t.id::text ->> 'outcome' WHEN 'failed' THEN 'parked' ELSE 'ready' END,
@@ -197,6 +200,8 @@ WITH stayed AS (
                           t.run_at),
         errors = least(t.errors, 2147483646) + coalesce((:outcomes::jsonb -> t.id::text -> 'errors')::integer, 0),
         error = coalesce(:outcomes::jsonb -> t.id::text -> 'error', t.error),
+        attempt = t.attempt - (:outcomes::jsonb -> t.id::text ->> 'outcome' IS NULL)::integer,
+        claimed_at = CASE WHEN t.attempt > 1 OR :outcomes::jsonb -> t.id::text ->> 'outcome' IS NOT NULL THEN t.claimed_at END,
         worker_id = NULL, lease_expires_at = NULL
     WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
       AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
@@ -209,7 +214,7 @@ WITH stayed AS (
            :outcomes::jsonb -> s.id::text ->> 'outcome', :outcomes::jsonb -> s.id::text -> 'error',
            :outcomes::jsonb -> s.id::text -> 'report', s.state = 'parked',
            to_timestamp((:outcomes::jsonb -> s.id::text -> 'run_at')::float8)
-    FROM stayed s
+    FROM stayed s WHERE :outcomes::jsonb -> s.id::text ->> 'outcome' IS NOT NULL
 )
 SELECT id, NULL::float8 FROM stayed
 

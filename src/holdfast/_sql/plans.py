@@ -124,15 +124,47 @@ def settle_with_children(
 
 
 def enqueue_many(
-    queries: Queries, requests: Sequence[Request], *, copy: bool = False
+    queries: Queries, requests: Sequence[Request], *, copy: bool = False, again: bool = False
 ) -> Plan[tuple[list[Enqueued], set[str]]]:
-    """Many tasks. `copy`: this connection can COPY. Answers with the queues as well: somebody must be told of each."""
+    """Many tasks. `copy`: this connection can COPY. Answers with the queues as well: somebody must be told of each.
+
+    Sent `again` after a lost answer, without a COPY: a task with the same id is the one that was meant.
+    """
     if copy and len(requests) >= COPIED and (queues := _queues_of_plain(requests)) is not None:
         yield from _copy(queries, requests)
         return [Enqueued(request.id, request.kind) for request in requests], queues
     tasks = yield from new_tasks(queries, requests)
-    answers = yield from _enqueue_all(queries, tasks, copy=copy)
+    answers = yield from _enqueue_all(queries, tasks, copy=copy, again=again)
     return answers, {task.queue for task in tasks}
+
+
+class Many(msgspec.Struct, frozen=True):
+    """An `enqueue_many` in a transaction of our own, and how it is done again if its answer was lost."""
+
+    queries: Queries
+    requests: Sequence[Request]
+
+    def plan(self) -> Plan[tuple[list[Enqueued], set[str]]]:
+        return enqueue_many(self.queries, self.requests, copy=True)
+
+    def wake(self, made: tuple[list[Enqueued], set[str]]) -> list[Query[None]]:
+        return [self.queries.notify_if_idle(queue) for queue in made[1]]
+
+    def again(self) -> Plan[tuple[list[Enqueued], set[str]]]:
+        return enqueue_many(self.queries, self.requests, again=True)
+
+    def ended(self) -> Query[bool]:
+        return self.queries.archived([request.id for request in self.requests])
+
+    def wake_all(self) -> list[Query[None]]:
+        return [self.queries.notify_if_idle(queue) for queue in {each.queue for each in self.requests} if queue]
+
+    @property
+    def keyed(self) -> bool:
+        return any(request.key is not None or request.unique for request in self.requests)
+
+    def as_asked(self) -> list[Enqueued]:
+        return [Enqueued(request.id, request.kind) for request in self.requests]
 
 
 def _queues_of_plain(requests: Sequence[Request]) -> set[str] | None:
@@ -145,7 +177,9 @@ def _queues_of_plain(requests: Sequence[Request]) -> set[str] | None:
     return queues
 
 
-def _enqueue_all(queries: Queries, tasks: Sequence[NewTask], *, copy: bool = False) -> Plan[list[Enqueued]]:
+def _enqueue_all(
+    queries: Queries, tasks: Sequence[NewTask], *, copy: bool = False, again: bool = False
+) -> Plan[list[Enqueued]]:
     keyed = [task for task in tasks if task.keyed]
     plain = [task for task in tasks if not task.keyed] if keyed else tasks
     created = yield from _write(queries, plain, copy=copy)
@@ -156,7 +190,7 @@ def _enqueue_all(queries: Queries, tasks: Sequence[NewTask], *, copy: bool = Fal
     for task in tasks:
         if task.keyed:
             answers.append(_enqueued(task, next(placed)))
-        elif created is None or task.id in created:
+        elif created is None or task.id in created or again:
             answers.append(Enqueued(task.id, task.kind))
         else:
             raise _id_taken(task)

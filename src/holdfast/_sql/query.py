@@ -33,6 +33,13 @@ FILES = (
     "roles",
 )
 
+READING_FILES = ("insights", "looks", "health")
+READING = {
+    *("clock", "declared", "archived", "isolation", "figures", "retention", "list_schedules", "list_scopes"),
+    *("list_occurrences", "recent_occurrences", "occurrences_between"),
+}
+"""Statements that change nothing, besides those of such files: they can be sent again if their connection breaks."""
+
 _HEADING = re.compile(r"^-- ([a-z_]+) --$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _SCHEMA = re.compile(r"\bholdfast\.")
@@ -52,6 +59,8 @@ class Statement:
     prose: str
     text: str
     parameters: tuple[str, ...]
+    reads: bool = False
+    """Whether it changes nothing."""
 
     def with_text(self, text: str) -> "Statement":
         """The same statement in other words."""
@@ -92,11 +101,14 @@ def for_schema(text: str, schema: str) -> str:
 def statements(schema: str) -> Mapping[str, Statement]:
     """All named statements, rendered for a schema."""
     bodies: dict[str, str] = {}
+    reading = set(READING)
     for file in FILES:
         found = bodies_of(resources.files("holdfast._sql").joinpath(f"{file}.sql").read_text("utf-8"))
         if twice := bodies.keys() & found.keys():
             raise ValueError(f"there twice: {', '.join(sorted(twice))}")
         bodies |= found
+        if file in READING_FILES:
+            reading |= found.keys()
     children, one = bodies.pop("children"), bodies.pop("one")
     for name, body in list(bodies.items()):
         if place := _CHILDREN.search(body):
@@ -107,7 +119,7 @@ def statements(schema: str) -> Mapping[str, Statement]:
             bodies[f"{name}_one"] = _WHICH.sub(_COMMENT.sub("", one).strip(), body)
         if _WHICH_WERE.search(body):
             bodies[f"{name}_counted"] = _WHICH_WERE.sub("", body)
-    return {name: statement(name, body, schema) for name, body in bodies.items()}
+    return {name: statement(name, body, schema, reads=name in reading) for name, body in bodies.items()}
 
 
 def bodies_of(text: str) -> dict[str, str]:
@@ -116,7 +128,7 @@ def bodies_of(text: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def statement(name: str, body: str, schema: str) -> Statement:
+def statement(name: str, body: str, schema: str, *, reads: bool = False) -> Statement:
     """A statement as it is written, rendered for a schema."""
     prose = " ".join(line.strip(" -") for line in _COMMENT.findall(body))
     names: list[str] = []
@@ -127,4 +139,4 @@ def statement(name: str, body: str, schema: str) -> Statement:
         return f"${names.index(match[1]) + 1}"
 
     text = _PARAMETER.sub(number, for_schema(_COMMENT.sub("", body), schema)).strip()
-    return Statement(name, prose, text, tuple(names))
+    return Statement(name, prose, text, tuple(names), reads)

@@ -5,13 +5,14 @@ first enqueues it, and nobody else can.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
+from holdfast._model.plan_times import Answers, Plans
 from holdfast._model.request import Request
 from holdfast._model.schedule import Definition, Due
 from holdfast._sql import plans
@@ -42,6 +43,24 @@ class Candidate:
     version: int
     definition: Definition
     scopes: Sequence[str]
+    answers: Answers | None = None
+    """What a function gave, if its plan times come from one."""
+
+    def of(self, scope: str) -> Definition:
+        """What holds for a scope."""
+        if self.answers is None:
+            return self.definition
+        return replace(self.definition, timing=self.answers.times[scope])
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The next plan time of any scope, or when to ask the function again for one."""
+        definition = self.definition
+        if self.answers is None or not isinstance(definition.timing, Plans):
+            return definition.next_after(moment)
+        if definition.end is not None and definition.end <= moment:
+            return None
+        following = (self.of(scope).next_after(moment) for scope in self.scopes)
+        return min([moment + definition.timing.every, *filter(None, following)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +83,17 @@ class Ticked:
     planned: list[str] = field(default_factory=list)
 
 
-class _Marks(NamedTuple):
+class Marks(NamedTuple):
     """How far a schedule is, when it was last planned, and what time it is."""
 
     watermark: datetime
     planned: datetime | None
     now: datetime
+
+    def begin(self, reached: datetime | None) -> tuple[datetime, bool]:
+        """From where a scope is to be planned that has reached so much, and whether it is new."""
+        is_new = reached is None and self.planned is not None
+        return max(self.watermark, reached or self.planned or self.watermark), is_new
 
 
 @dataclass(slots=True)
@@ -158,18 +182,28 @@ def tick(queries: Queries, candidates: Sequence[Candidate]) -> Plan[Ticked]:
     )
     if not locked:
         return ticked
-    marks: dict[str, _Marks] = yield queries._query(
-        "schedule_watermarks", lambda rows: {row[0]: _Marks(*row[1:]) for row in rows}, names=locked
-    )
-    known: dict[tuple[str, str], datetime] = yield queries._query(
-        "scope_watermarks", lambda rows: {(row[0], row[1]): row[2] for row in rows}, names=locked
-    )
+    marks: dict[str, Marks] = yield marks_of(queries, locked)
+    known: dict[tuple[str, str], datetime] = yield reached(queries, locked)
     busy = yield from _busy(queries, [name for name in locked if by_name[name].definition.overlap != "allow"])
     worked = [_work_out(by_name[name], marks[name], known, busy) for name in locked]
     yield from _write(queries, locked, worked, ticked)
     ticked.more = any(work.more for work in worked)
     ticked.planned = locked
     return ticked
+
+
+def marks_of(queries: Queries, names: Sequence[str]) -> Query[dict[str, Marks]]:
+    """How far schedules are."""
+    return queries._query(
+        "schedule_watermarks", lambda rows: {row[0]: Marks(*row[1:]) for row in rows}, names=list(names)
+    )
+
+
+def reached(queries: Queries, names: Sequence[str]) -> Query[dict[tuple[str, str], datetime]]:
+    """How far each of their scopes is."""
+    return queries._query(
+        "scope_watermarks", lambda rows: {(row[0], row[1]): row[2] for row in rows}, names=list(names)
+    )
 
 
 def _busy(queries: Queries, names: list[str]) -> Plan[set[tuple[str, str]]]:
@@ -183,18 +217,19 @@ def _busy(queries: Queries, names: list[str]) -> Plan[set[tuple[str, str]]]:
 
 
 def _work_out(
-    candidate: Candidate, marks: _Marks, known: Mapping[tuple[str, str], datetime], busy: set[tuple[str, str]]
+    candidate: Candidate, marks: Marks, known: Mapping[tuple[str, str], datetime], busy: set[tuple[str, str]]
 ) -> _Worked:
     """What one schedule comes to: pure, and about this schedule alone."""
     name, definition, now = candidate.name, candidate.definition, marks.now
+    if candidate.answers is not None:
+        now = min(now, candidate.answers.until)  # what comes later was not asked for
     work = _Worked()
     waits: list[float] = []
-    found: dict[tuple[datetime, bool], Due] = {}  # most scopes are equally far
+    found: dict[tuple[str, datetime, bool], Due] = {}  # most scopes are equally far
     for scope in candidate.scopes:
-        begin = known.get((name, scope))
-        is_new = begin is None and marks.planned is not None
-        begin = max(marks.watermark, begin or marks.planned or marks.watermark)
-        due = found.get((begin, is_new)) or found.setdefault((begin, is_new), definition.due(begin, now, is_new=is_new))
+        begin, is_new = marks.begin(known.get((name, scope)))
+        alike = ("" if candidate.answers is None else scope, begin, is_new)
+        due = found.get(alike) or found.setdefault(alike, candidate.of(scope).due(begin, now, is_new=is_new))
         done, more = due.watermark, due.more
         held = (name, scope) in busy
         for position, plan in enumerate(due.plans):
@@ -211,7 +246,7 @@ def _work_out(
         work.scopes.append({"schedule": name, "scope": scope, "watermark": done})
         work.more = work.more or more
     plans_made = [o.plan for o in work.occurrences if o.skipped is None]
-    following = definition.next_after(now)
+    following = candidate.next_after(now)
     soonest = now if work.more else now + timedelta(seconds=min(waits)) if waits else following
     work.next = {
         "name": name,

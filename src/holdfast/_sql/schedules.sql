@@ -166,4 +166,4 @@ SELECT holdfast.delete_schedule(:name::text, :options::jsonb)
 
 -- fire_schedule --
 -- An occurrence now, whatever its timing says.
-SELECT holdfast.fire_schedule(:name::text, :options::jsonb)
+SELECT holdfast.fire_schedule(:name::text, :options::jsonb) AS id

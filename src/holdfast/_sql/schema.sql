@@ -90,7 +90,7 @@ COMMENT ON COLUMN holdfast.task.lease_expires_at IS 'When the lease ends unless 
 
 COMMENT ON COLUMN holdfast.task.claimed_at IS 'When the last attempt began.';
 
-COMMENT ON COLUMN holdfast.task.max_crashes IS 'Parked when crashes exceed this; 0: parked when its worker is lost, never rerun by itself. Written at claim, from the code.';
+COMMENT ON COLUMN holdfast.task.max_crashes IS 'Parked when crashes exceed this; 0: parked when its worker is lost, never rerun by itself; -1: the same, and the step has not begun, so it is queued again. Written at claim, from the code.';
 
 COMMENT ON COLUMN holdfast.task.cancel_at IS 'When its cancellation was asked for while it was running.';
 
@@ -102,7 +102,7 @@ COMMENT ON COLUMN holdfast.task.replaced_by IS 'The id that the last enqueue whi
 
 COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started: it is archived as expired. It no longer counts once the first attempt has begun.';
 
-COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, place, traceback, causes.';
+COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, attributes (what the exception carried, such as a code), place, traceback, causes.';
 
 COMMENT ON COLUMN holdfast.task.headers IS 'Strings carried along: trace context, who enqueued it, schedule and plan time.';
 
@@ -192,11 +192,11 @@ BEGIN
             USING ERRCODE = '22023', HINT = 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
     END IF;
     IF jsonb_typeof(definition -> 'timing') IS DISTINCT FROM 'object'
-       OR NOT definition -> 'timing' ?| ARRAY['cron', 'every', 'times'] THEN
+       OR definition #> '{timing,function}' IS NOT NULL OR NOT definition -> 'timing' ?| ARRAY['cron', 'every', 'times'] THEN
         RAISE EXCEPTION 'holdfast: schedule % needs a timing', name USING ERRCODE = '22023',
-            HINT = 'Such as {"cron": "0 3 * * *", "tz": "Europe/Berlin"}, {"every": "15m"} or {"times": ["2027-01-01T00:00:00Z"]}.';
+            HINT = 'Such as {"cron": "0 3 * * *", "tz": "Europe/Berlin"}, {"every": "15m"} or {"times": ["2027-01-01T00:00:00Z"]}. A function is declared in the code.';
     END IF;
-    IF coalesce(definition ->> 'step', '') !~ '^[a-z][a-z0-9_-]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$' THEN
+    IF coalesce(definition ->> 'step', '') !~ '^[a-z][a-z0-9_-]{0,62}([.][A-Za-z_][A-Za-z0-9_]{0,62})?$' THEN
         RAISE EXCEPTION 'holdfast: schedule % needs the name of a step', name USING ERRCODE = '22023',
             HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
     END IF;
@@ -389,9 +389,13 @@ CREATE FUNCTION holdfast.delete_schedule(name text, options jsonb DEFAULT '{}'::
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    s "holdfast".schedule := "holdfast".lock_schedule(name);
+    s "holdfast".schedule;
 BEGIN
     PERFORM "holdfast".check_options(options, ARRAY['by', 'why']);
+    SELECT * INTO s FROM "holdfast".schedule f WHERE f.name = delete_schedule.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'not there';
+    END IF;
     IF s.declared IS NOT NULL
        AND EXISTS (SELECT FROM "holdfast".worker w WHERE "holdfast".is_live(w) AND delete_schedule.name = ANY (w.schedules)) THEN
         RAISE EXCEPTION 'holdfast: schedule % is declared in the code of a live worker and would come back', name USING ERRCODE = 'HF459',
@@ -404,7 +408,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION holdfast.delete_schedule(name text, options jsonb) IS 'Deletes a schedule; its occurrences and tasks stay. One that a live worker''s code declares is refused: pause it. Options: by, why.';
+COMMENT ON FUNCTION holdfast.delete_schedule(name text, options jsonb) IS 'Deletes a schedule; its occurrences and tasks stay. Answers deleted, or not there. One that a live worker''s code declares is refused: pause it. Options: by, why.';
 
 CREATE FUNCTION holdfast.discard(id uuid, options jsonb DEFAULT '{}'::jsonb) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -709,7 +713,7 @@ COMMENT ON COLUMN holdfast.archive.outcome IS 'How the last attempt ended (done,
 
 COMMENT ON COLUMN holdfast.archive.key IS 'The key it held while unfinished.';
 
-COMMENT ON COLUMN holdfast.archive.error IS 'The last error, or the reason of the end.';
+COMMENT ON COLUMN holdfast.archive.error IS 'The last error, or the reason of the end; null if done: an earlier error is in its attempt.';
 
 COMMENT ON COLUMN holdfast.archive.headers IS 'Strings carried along.';
 
@@ -767,7 +771,8 @@ BEGIN
         RETURN format('It is expired: it was not started before its deadline, %s; any live worker of queue %s will archive it',
             "holdfast".the_time(t.deadline), t.queue);
     ELSIF t.run_at > moment AND t.errors > 0 THEN
-        SELECT k.about -> t.step ->> 'errors' INTO parking FROM "holdfast".kind k WHERE k.name = t.kind OR t.kind = ANY (k.was) LIMIT 1;
+        SELECT coalesce((substring(t.headers ->> 'holdfast-retry' FROM '^[0-9]{1,9}')::integer + 1)::text, k.about -> t.step ->> 'errors')
+        INTO parking FROM "holdfast".kind k WHERE k.name = t.kind OR t.kind = ANY (k.was) LIMIT 1;
         RETURN format('It waits for its next attempt at %s (in %s) after %s at this step%s, the last of them %s', "holdfast".the_time(t.run_at),
             "holdfast".how_long(t.run_at - moment), "holdfast".how_many(t.errors, 'error'), coalesce(', of ' || parking || ' that park it', ''),
             "holdfast".error_line(t.error));
@@ -962,6 +967,7 @@ CREATE FUNCTION holdfast.insert_free(ids uuid[], queues text[], kinds text[], st
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 DECLARE
     written bigint;
@@ -994,6 +1000,7 @@ CREATE FUNCTION holdfast.insert_keyed(new_id uuid, new_queue text, new_kind text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 DECLARE
     moment timestamptz := "holdfast".now();
@@ -1146,6 +1153,7 @@ CREATE TABLE holdfast.worker (
     only_steps text[] DEFAULT '{}'::text[] NOT NULL,
     kinds jsonb DEFAULT '{}'::jsonb NOT NULL,
     slots integer NOT NULL,
+    lease interval DEFAULT '00:01:00'::interval NOT NULL,
     schedules text[] DEFAULT '{}'::text[] NOT NULL,
     idle boolean DEFAULT false NOT NULL,
     stuck integer DEFAULT 0 NOT NULL,
@@ -1183,6 +1191,8 @@ COMMENT ON COLUMN holdfast.worker.kinds IS 'A fingerprint of each kind as its co
 
 COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
 
+COMMENT ON COLUMN holdfast.worker.lease IS 'How long its leases last: silent for longer, it holds nothing any more, and does not count as live.';
+
 COMMENT ON COLUMN holdfast.worker.schedules IS 'The schedules that its code declares; it plans these, and those that no code declares.';
 
 COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
@@ -1201,13 +1211,13 @@ COMMENT ON COLUMN holdfast.worker.stop_requested_at IS 'When "holdfast".stop_wor
 
 COMMENT ON COLUMN holdfast.worker.stopping_at IS 'When it began to stop: it claims nothing any more and finishes what it has.';
 
-COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped, or was taken for dead after five minutes of silence.';
+COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped, or was taken for dead after five minutes of silence, or a longer lease.';
 
 CREATE FUNCTION holdfast.is_live(w holdfast.worker) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ SELECT w.stopped_at IS NULL AND w.seen_at > "holdfast".now() - interval '1 minute' $$;
+    AS $$ SELECT w.stopped_at IS NULL AND w.seen_at > "holdfast".now() - w.lease $$;
 
-COMMENT ON FUNCTION holdfast.is_live(w holdfast.worker) IS 'Whether a worker has reported within the last minute and not stopped: select * from "holdfast".worker w where "holdfast".is_live(w).';
+COMMENT ON FUNCTION holdfast.is_live(w holdfast.worker) IS 'Whether a worker has reported within the length of its lease and not stopped: select * from "holdfast".worker w where "holdfast".is_live(w).';
 
 CREATE FUNCTION holdfast.known_steps(kind text) RETURNS text[]
     LANGUAGE sql STABLE
@@ -1402,7 +1412,7 @@ BEGIN
     t.args := args;
     t.priority := coalesce((options ->> 'priority')::smallint, declared.priority, 0);
     t.run_at := coalesce((options ->> 'at')::timestamptz, "holdfast".now() + (options ->> 'delay')::interval, "holdfast".now());
-    t.deadline := CASE WHEN options ->> 'deadline' ~ '^\s*[0-9]{4,}-' THEN (options ->> 'deadline')::timestamptz
+    t.deadline := CASE WHEN options ->> 'deadline' ~ '^[[:space:]]*[0-9]{4,}-' THEN (options ->> 'deadline')::timestamptz
                        ELSE "holdfast".now() + (options ->> 'deadline')::interval END;
     t.key := CASE WHEN uniquely THEN "holdfast".unique_key(t.kind, t.step, args) ELSE options ->> 'key' END;
     t.headers := nullif(options -> 'headers', 'null');
@@ -1445,7 +1455,7 @@ CREATE FUNCTION holdfast.one_line(value text, most integer DEFAULT 200) RETURNS 
     SELECT CASE WHEN length(plain) > most THEN left(plain, most - 1) || '…' ELSE plain END
     FROM (SELECT btrim(regexp_replace(
         -- Control characters, and what turns or hides text on a terminal.
-        left(value, 10 * most), '[\u0001-\u0020\u007F-\u00A0\u00AD\u061C\u180E\u200B-\u200F\u2028-\u202E\u2060-\u206F\uFEFF]+', ' ', 'g'
+        left(value, 10 * most), E'[\\u0001-\\u0020\\u007F-\\u00A0\\u00AD\\u061C\\u180E\\u200B-\\u200F\\u2028-\\u202E\\u2060-\\u206F\\uFEFF]+', ' ', 'g'
     ))) AS made(plain)
 $$;
 
@@ -1767,8 +1777,11 @@ BEGIN
     PERFORM "holdfast".check_options(definition, known);
     SELECT s.definition INTO was FROM "holdfast".schedule s WHERE s.name = set_schedule.name FOR UPDATE;
     made := coalesce(was, defaults) || definition;
-    -- Scopes of the code's own may stay as they are.
-    PERFORM "holdfast".check_definition(name, CASE WHEN definition ? 'scopes' THEN made ELSE made || '{"scopes": null}' END);
+    -- Functions of the code's own may stay as they are.
+    PERFORM "holdfast".check_definition(name, made
+        || CASE WHEN definition ? 'scopes' THEN '{}' ELSE '{"scopes": null}' END::jsonb
+        || CASE WHEN made #> '{timing,function}' IS NOT NULL AND made -> 'timing' = was -> 'timing'
+                THEN '{"timing": {"every": 1}}' ELSE '{}' END::jsonb);
     IF made = was THEN
         RETURN 'unchanged';
     END IF;
@@ -1856,7 +1869,7 @@ CREATE FUNCTION holdfast.unique_key(kind text, step text, args jsonb) RETURNS te
     AS $$
     SELECT 'unique:' || kind || '.' || step || ':' || encode(sha256(convert_to(
         -- Strings are passed over; of numbers, the zeros at the end of a fraction are left out.
-        regexp_replace(args::text, '("(?:[^"\\]|\\.)*")|(\.[0-9]*[1-9])0+(?![0-9])|\.0+(?![0-9])', '\1\2', 'g'), 'UTF8')), 'hex')
+        regexp_replace(args::text, E'("(?:[^"\\\\]|\\\\.)*")|([.][0-9]*[1-9])0+(?![0-9])|[.]0+(?![0-9])', E'\\1\\2', 'g'), 'UTF8')), 'hex')
 $$;
 
 COMMENT ON FUNCTION holdfast.unique_key(kind text, step text, args jsonb) IS 'The key that unique gives to a task: unique:KIND.STEP: and the SHA-256 of its args. To look one up: select * from "holdfast".task where key = "holdfast".unique_key(''greeter'', ''ReadName'', ''{"filename": "name.txt"}'').';
@@ -2147,7 +2160,7 @@ CREATE VIEW holdfast.history AS
      JOIN pg_class p ON ((p.oid = i.inhparent)))
      JOIN pg_class c ON ((c.oid = i.inhrelid)))
      JOIN pg_namespace n ON ((n.oid = c.relnamespace)))
-     CROSS JOIN LATERAL ( SELECT ("substring"(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'::text))::timestamp with time zone AS "substring") b(until))
+     CROSS JOIN LATERAL ( SELECT ("substring"(pg_get_expr(c.relpartbound, c.oid), 'TO [(]''([^'']+)''[)]'::text))::timestamp with time zone AS "substring") b(until))
   WHERE ((n.nspname = 'holdfast'::name) AND (p.relnamespace = n.oid) AND (c.relname ~ '^(archive|attempt)_p[0-9]{8}$'::text));
 
 COMMENT ON VIEW holdfast.history IS 'The partitions of archive and attempt: a table per UTC day each, until when it has rows, its size with indexes, whether it is being detached, and when it is dropped at the earliest.';
@@ -2292,7 +2305,7 @@ CREATE VIEW holdfast.parked AS
           WHERE ((l.task_id = t.id) AND (l.attempt = t.attempt) AND (l.finished_at >= t.claimed_at) AND (l.finished_at <= holdfast.now()))
          LIMIT 1), claimed_at) AS parked_at,
     (error ->> 'type'::text) AS error_type,
-    "left"(regexp_replace((error ->> 'message'::text), '\s+'::text, ' '::text, 'g'::text), 60) AS error_message
+    "left"(regexp_replace((error ->> 'message'::text), '[[:space:]]+'::text, ' '::text, 'g'::text), 60) AS error_message
    FROM holdfast.task t
   WHERE (state = 'parked'::text);
 

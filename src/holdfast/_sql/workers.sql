@@ -2,9 +2,9 @@
 
 -- register --
 -- A worker announces itself.
-INSERT INTO holdfast.worker (id, name, host, pid, version, queues, limits, steps, only_steps, kinds, slots, schedules)
+INSERT INTO holdfast.worker (id, name, host, pid, version, queues, limits, steps, only_steps, kinds, slots, lease, schedules)
 VALUES (:worker::uuid, :name::text, :host::text, :pid::integer, :version::text, :queues::text[], :limits::jsonb, :steps::text[],
-        :only::text[], :kinds::jsonb, :slots::integer, :schedules::text[])
+        :only::text[], :kinds::jsonb, :slots::integer, :lease::interval, :schedules::text[])
 ON CONFLICT (id) DO UPDATE SET seen_at = holdfast.now()
 
 -- seen --
@@ -28,7 +28,7 @@ UPDATE holdfast.worker SET stopped_at = holdfast.now(), idle = false WHERE id = 
 -- bury --
 -- Workers that were silent for long are taken for dead, so that nobody waits for them to stop; a beat revives one.
 UPDATE holdfast.worker SET stopped_at = holdfast.now(), idle = false
-WHERE stopped_at IS NULL AND seen_at < holdfast.now() - interval '5 minutes'
+WHERE stopped_at IS NULL AND seen_at < holdfast.now() - greatest(interval '5 minutes', lease)
 
 -- declare_kind --
 -- A worker tells what it knows about a kind.
@@ -53,9 +53,15 @@ SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' ||
 SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' || pg_catalog.current_database()
 
 -- same_server --
--- Divides by zero if this is another server: so nothing that follows in the transaction is executed there.
+-- Divides by zero if this is another server: so nothing that follows in the transaction is executed there. And what a
+-- connection of ours has for good, a transaction through a pooler has for itself.
 SELECT 1 / (extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' || pg_catalog.pg_is_in_recovery()::text
-            = :server::text)::integer
+            = :server::text)::integer,
+       pg_catalog.set_config('jit', 'off', true), pg_catalog.set_config('array_nulls', 'on', true)
+
+-- encoding --
+-- How this database stores texts.
+SELECT pg_catalog.current_setting('server_encoding')
 
 -- isolation --
 -- What this connection's transactions default to: claims need READ COMMITTED.

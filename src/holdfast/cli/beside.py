@@ -15,7 +15,7 @@ MISSING = "a dashboard comes with: pip install 'holdfast[web]'"
 
 
 class Beside:
-    """A dashboard for whoever sits at this machine. `address` is where, if it could be started; else `trouble`."""
+    """A dashboard for whoever has started the command. `address` is where, if it could be started; else `trouble`."""
 
     def __init__(self, url: str, schema: str) -> None:
         self.url = url

@@ -30,15 +30,18 @@ class _Interrupted(Exception):
 
 
 def act_on_matching(setup: "Setup", repair: "Repair", *, yes: bool) -> None:
-    """Shows what matches, asks, does it, and tells what became of it."""
+    """Shows the database and what matches there, asks, does it, and tells what became of it."""
     from holdfast import insights
     from holdfast._sql.repair import Tally
+    from holdfast.cli.introduce import database_in_short
 
     if not (yes or repair.dry_run) and (setup.json or not sys.stdin.isatty()):
         raise click.UsageError("nobody can be asked here: add --yes, or --dry-run to see what matches.")
     with setup.opened() as (app, queries):
         number = app.ask(insights.count(queries, repair.narrowed, limit=COUNTED))
+        database = database_in_short(setup.database(), setup.schema)
         if not setup.json:
+            click.echo(f"database: {database}")
             _show(app, queries, repair, number)
         tally, interrupted = Tally(), False
         does = number > 0 and not repair.dry_run
@@ -50,7 +53,7 @@ def act_on_matching(setup: "Setup", repair: "Repair", *, yes: bool) -> None:
         finally:
             # Also if the database went away: what was done stays done.
             if setup.json:
-                print_json(_as_json(repair, number, tally, interrupted))
+                print_json({"database": database, **_as_json(repair, number, tally, interrupted)})
             elif does:
                 _tell(repair, tally, interrupted)
     if interrupted:

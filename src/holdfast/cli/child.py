@@ -48,6 +48,7 @@ class Child:
         self.loaded: asyncio.Future[Any] = loop.create_future()
         self.started: asyncio.Future[float] = loop.create_future()
         self.stopping: asyncio.Future[int] = loop.create_future()
+        self.is_finished = False
         self.ended = loop.create_task(self._until_end(reader))
 
     @classmethod
@@ -139,3 +140,5 @@ class Child:
                     self.started.set_result(self.age)
                 if "stopping" in message and not self.stopping.done():
                     self.stopping.set_result(message["stopping"])
+                if "finished" in message:
+                    self.is_finished = True

@@ -8,17 +8,19 @@ import click
 
 from holdfast.cli.completion import complete_queue, complete_step
 from holdfast.cli.options import Setup, common_options, duration, json_object, json_value, pass_setup
-from holdfast.cli.output import Failure, line, note, print_json, print_result
-from holdfast.errors import NotPermitted
+from holdfast.cli.output import NOT_FOUND, Failure, line, note, print_json, print_result
+from holdfast.errors import ConfigError, NotPermitted
 
 if TYPE_CHECKING:
     from holdfast._model.options import EnqueueOptions
     from holdfast._model.overview import KindInfo
     from holdfast._model.reference import TaskInfo
+    from holdfast._model.retry import Retry
     from holdfast._sql.queries import Queries
     from holdfast.sync import SyncApp, SyncRef
 
 T = TypeVar("T")
+MOST_NAMES = 20
 
 
 def _refuse_args(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -52,7 +54,10 @@ def _refuse_args(ctx: click.Context, param: click.Parameter, value: str | None) 
     help="If the key is taken: leave it, fail, or give its task these args unless it has begun.  [default: skip]",
 )
 @click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Carried along; may be repeated.")
+@click.option("--retry", metavar="N", help='How many retries its steps have: 5, or "5 delay=10s backoff=1".')
+@click.option("--attempt-timeout", type=duration, help="How long an attempt of it may take.")
 @click.option("--args", "args_by_option", hidden=True, expose_value=False, callback=_refuse_args)
+@click.option("--force", is_flag=True, help="Also a kind or step that nobody knows yet.")
 @click.option("--wait", is_flag=True, help="Wait for the result and print it; exit code 1 if there is none.")
 @click.option("--timeout", type=duration, default="60s", show_default=True, help="How long to wait.")
 @common_options
@@ -65,6 +70,9 @@ def enqueue(
     at: str | None,
     deadline: str | None,
     headers: Sequence[str],
+    force: bool,
+    retry: str | None,
+    attempt_timeout: float | None,
     wait: bool,
     timeout: float,
     **options: Any,
@@ -73,6 +81,9 @@ def enqueue(
 
     A function is named by its kind, a step by KIND.STEP. Its args are one JSON object, or NAME=TEXT and NAME:=JSON.
     With --wait only the result goes to stdout; texts are printed as they are, anything else as JSON.
+
+    A name that no worker has declared is refused, with exit code 3, unless you say --force: then the task waits for a
+    worker that knows it. In a database where no worker has ever run, every name is accepted.
 
     \b
     Example:
@@ -90,21 +101,23 @@ def enqueue(
         at=_time("--at", at),
         deadline=_deadline(deadline),
         headers=dict(_pair(each) for each in headers) or None,
+        retry=_retry(retry),
+        timeout=attempt_timeout,
         **options,
     )
     fields = _args(args)
     with setup.opened() as (app, queries):
         warnings = _Warnings(quiet=setup.json)
-        known = _if_permitted(lambda: {each.name: each for each in app.ask(insights.kinds(queries))}) or {}
-        slip, meant = _about_name(kind, known)
+        known = _if_permitted(lambda: {each.name: each for each in app.ask(insights.kinds(queries))})
+        if known and not force:
+            _check_known(kind, known, lambda name: app.ask(insights.known_steps(queries, name)))
         ref = app.enqueue(named(kind, fields), **given)
         # One that has ended may be archived no more.
         task = _if_permitted(lambda: app.info(ref.id)) if ref.created else None
-        warnings.add(f"{slip} To take this one back: holdfast cancel {ref.id}" if meant and ref.created else slip)
-        warnings.add(_about_fields(kind, fields, known) if slip is None else None)
+        warnings.add(_about_fields(kind, fields, known or {}))
         warnings.add(_about_conflict(ref, options))
-        if task is not None and slip is None:
-            warnings.add(_about_workers(task))
+        if task is not None:
+            warnings.add(_about_workers(task, fresh=known == {}))
         answer = {"id": ref.id, "created": ref.created, "enqueued": ref.enqueued}
         answer |= {"warnings": warnings.told} if warnings.told else {}
         if not wait:
@@ -115,6 +128,15 @@ def enqueue(
         # That nobody knows its step has been told just now.
         told = task if task is not None and task.phase == "unroutable" else None
         _wait(setup, app, queries, ref, timeout, answer, told)
+
+
+def _retry(text: str | None) -> "Retry | None":
+    from holdfast._model.own_options import retry_of
+
+    try:
+        return None if text is None else retry_of(text)
+    except ConfigError as error:
+        raise click.UsageError(f"--retry {error}.") from None
 
 
 def _wait(
@@ -163,22 +185,35 @@ def _if_permitted(look: Callable[[], T]) -> T | None:
         return None
 
 
-def _about_name(name: str, known: "Mapping[str, KindInfo]") -> tuple[str | None, str | None]:
-    """A name that no worker has declared so far, a slip or code that is not deployed yet; and what may be meant."""
+def _check_known(name: str, known: "Mapping[str, KindInfo]", steps_of: Callable[[str], list[str]]) -> None:
+    """Refuses a name that no worker has declared: nothing would ever execute its task, and nobody would notice."""
     kind, _, step = name.partition(".")
-    if not known:
-        return None, None
-    if kind not in known:
-        meant = _nearest(kind, known)
-        return f"no worker has declared the kind {kind!r} so far{_did_you_mean(meant)}", meant
-    steps = _steps(known[kind])
+    steps = _steps(known[kind]) if kind in known else []
     if not step and len(steps) > 1:
         listed = line(", ".join(steps))
         raise Failure(f"{kind} has the steps {listed}: name the one to begin with, such as {kind}.{line(steps[0])}")
-    if step and steps and step not in steps:
-        meant = _nearest(step, steps, f"{kind}.")
-        return f"no worker has declared a step {step!r} of {kind} so far{_did_you_mean(meant)}", meant
-    return None, None
+    if step in steps or (not step and kind in known):
+        return
+    steps = steps_of(kind)  # old names, too
+    if step in steps or (not step and steps):
+        return
+    if steps:
+        what, meant = f"a step {step!r} of {kind}", _nearest(step, steps, f"{kind}.")
+        there = f"Its steps are: {', '.join(map(line, steps))}"
+    else:
+        what, meant = f"the kind {kind!r}", _nearest(kind, known)
+        there = f"The kinds are: {_listed(sorted(known))}"
+    raise Failure(
+        f"no worker has declared {what}{_did_you_mean(meant) or '.'} {there}. Nothing was enqueued. If a worker that "
+        "knows it is still to come, add --force",
+        NOT_FOUND,
+        "NotKnown",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(map(line, names[:MOST_NAMES])) + more
 
 
 def _about_fields(name: str, args: Mapping[str, Any], known: "Mapping[str, KindInfo]") -> str | None:
@@ -237,14 +272,17 @@ def _about_conflict(ref: "SyncRef[Any]", options: Mapping[str, Any]) -> str | No
             return f"not enqueued: this is {holder}, which is unfinished"
 
 
-def _about_workers(task: "TaskInfo") -> str | None:
+def _about_workers(task: "TaskInfo", *, fresh: bool) -> str | None:
     """No worker: better said at once than after a long wait."""
     if task.phase != "unroutable":
         return None
-    return (
-        f"no live worker knows {task.kind}.{task.step} in queue {task.queue}: it waits until one does "
-        "(holdfast worker APP)"
-    )
+    name = f"{task.kind}.{task.step}"
+    if fresh:
+        return (
+            f"no worker has run on this database yet, so the name {name} could not be checked. The task waits in queue "
+            f"{task.queue} for a worker that knows it (holdfast worker APP)"
+        )
+    return f"no live worker knows {name} in queue {task.queue}: the task waits until one does (holdfast worker APP)"
 
 
 # What was given ---------------------------------------------------------------------------------------

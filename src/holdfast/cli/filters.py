@@ -74,7 +74,7 @@ def tasks_of(number: int) -> str:
 
 def command_line(setup: "Setup", *words: str) -> str:
     """A command that can be pasted, on the same database."""
-    from holdfast._db.config import redact
+    from holdfast._model.redact import redact
 
     given = ["holdfast", *words]
     if setup.chosen_schema:

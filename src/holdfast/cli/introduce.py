@@ -26,17 +26,18 @@ _AS_TEXT = (str, bytes, date, datetime, time, timedelta, Decimal, UUID, PurePath
 # The database ---------------------------------------------------------------------------------------
 
 
-def database_in_short(database: "Database") -> str:
-    """`embedded PostgreSQL 18 in .holdfast`, or `PostgreSQL at ada@localhost/shop (HOLDFAST_URL)`."""
+def database_in_short(database: "Database", schema: str) -> str:
+    """`embedded PostgreSQL 18 in .holdfast`, or `PostgreSQL at ada@localhost/shop (HOLDFAST_URL), schema jobs`."""
     from holdfast import embedded
     from holdfast._db.config import embedded_url
     from holdfast._db.describe import described
 
-    if database.url == embedded_url():
-        server = embedded.find()
-        if server is not None:
-            return f"embedded PostgreSQL {server.version.partition('.')[0]} in {folder_in_short(server.folder)}"
-    return line(f"PostgreSQL at {described(database.url)} ({database.source})")
+    server = embedded.find() if database.url == embedded_url() else None
+    if server is not None:
+        shown = f"embedded PostgreSQL {server.version.partition('.')[0]} in {folder_in_short(server.folder)}"
+    else:
+        shown = f"PostgreSQL at {described(database.url)} ({database.source})"
+    return line(shown if schema == "holdfast" else f"{shown}, schema {schema}")
 
 
 def folder_in_short(folder: Path) -> str:

@@ -1,19 +1,19 @@
 """One of the worker processes of `holdfast worker --processes`: `python -m holdfast.cli.member FD`. See `parent`."""
 
 import asyncio
-import logging
 import random
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from holdfast._model.log import Log
 from holdfast.cli.output import exit_code
 from holdfast.cli.parent import Parent, listening, obey, on_signal
 
 if TYPE_CHECKING:
     from holdfast._engine.worker import Worker
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 AGAIN = 75
 """The exit code of a process that has done enough and wants to be replaced."""
@@ -84,7 +84,10 @@ def _work(parent: Parent, order: Order) -> int:
             running.add_done_callback(lambda _: watching.cancel())
 
     run_worker(lambda: app.make_worker(**settings), {signal.SIGTERM: on_signal}, drain=order["drain"], begun=begun)
-    return AGAIN if workers[0].retired else 0
+    if workers[0].retired:
+        return AGAIN
+    parent.tell(finished=True)
+    return 0
 
 
 def spread(limit: int, processes: int) -> int:

@@ -111,9 +111,10 @@ def _migrate(setup: Setup, to: int | None, yes: bool) -> None:
 
 
 def _ask(setup: Setup, before: int, to: int) -> None:
+    from holdfast.cli.introduce import database_in_short
+
     if setup.json:
         raise click.UsageError(f"going down from version {before} to {to} deletes tasks: give --yes if that is meant.")
     what = "ALL tasks and their history" if to == 0 else "what the newer versions keep"
-    click.confirm(
-        f"Going down from version {before} to {to} deletes {what} in schema {setup.schema!r}. Go on?", abort=True
-    )
+    click.echo(f"database: {database_in_short(setup.database(), setup.schema)}")
+    click.confirm(f"Going down from version {before} to {to} deletes {what} there. Go on?", abort=True)

@@ -1,7 +1,7 @@
 """What commands print: text, tables, JSON and errors.
 
 Texts from the database are untrusted, such as error messages and the names of workers: `clean` and `line` take
-out what would move the cursor, change colours or hide something, before it reaches a terminal.
+out what would move the cursor, change colours or hide something, before it reaches a terminal; and passwords of URLs.
 """
 
 import json
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from holdfast._db.config import redact
+from holdfast._model.redact import redact, redact_all
+from holdfast._model.text import told
 from holdfast.errors import ConfigError, DatabaseUnreachable, HoldfastError, TaskNotFound
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Failure(click.ClickException):
 
 def clean(text: object) -> str:
     """Text without escape sequences; other control characters are written out. Line ends and tabs stay."""
-    shown = _SEQUENCE.sub("", str(text).replace("\r\n", "\n"))
+    shown = redact(_SEQUENCE.sub("", str(text).replace("\r\n", "\n")))
     return "".join(each if _is_harmless(each) else _written_out(each) for each in shown)
 
 
@@ -94,14 +95,14 @@ def _written_out(character: str) -> str:
 
 def value(content: Any, limit: int = 2000) -> str:
     """A JSON value in one line."""
-    return shortened(clean(json.dumps(content, ensure_ascii=False)), limit)
+    return shortened(clean(json.dumps(redact_all(content), ensure_ascii=False)), limit)
 
 
 def error_line(error: Any) -> str:
     """A stored error in one line: `FileNotFoundError: no such file`."""
     if not isinstance(error, dict):
         return ""
-    return line(": ".join(str(error[part]) for part in ("type", "message") if error.get(part)))
+    return line(told(error))
 
 
 # Time -----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ They talk over a socket, in lines of JSON:
             ◄── {"started": …}   the worker works
             ──► {"stop": …}      end gracefully; a second time, at once
             ◄── {"stopping": …}  it was heard: the event loop is alive
+            ◄── {"finished": …}  it ends as it was asked to, or because nothing is due: nobody takes its place
 
 If the socket closes, the command is gone, however it ended: the worker stops gracefully, and this process ends.
 """
@@ -20,6 +21,7 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast._db.forks import not_for_children
 from holdfast.cli.child import MASKED
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class Parent:
     """The command, as its worker sees it."""
 
     def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
+        self._socket = not_for_children(socket.socket(fileno=descriptor))
         self._answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._ended, self._is_gone = threading.Event(), threading.Event()
         self._stop: Callable[[], None] | None = None

@@ -22,7 +22,7 @@ def _folder_option(command: _Command) -> _Command:
     return click.option(
         "--folder",
         type=click.Path(path_type=Path, file_okay=False),
-        help="The server's folder. Default: .holdfast of this project, else of the user.",
+        help="The server's folder. Default: .holdfast of this project, or of the current folder.",
     )(command)
 
 

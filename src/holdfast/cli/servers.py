@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class OwnServer:
-    """The embedded server of this project, or of the user outside of projects.
+    """The embedded server of this project.
 
     It is stopped at the end only if it was started here: one that ran before goes on.
     """

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._model.own_options import RETRY, TIMEOUT
+from holdfast._model.text import told
 from holdfast._model.visits import visits
 from holdfast.cli.fitting import fitted_table, wrapped
 from holdfast.cli.options import Setup, common_options, pass_setup
@@ -84,6 +86,7 @@ def show(setup: Setup, /, id: str, everything: bool) -> None:
 
 def _print_task(task: "TaskInfo", told_way: str) -> None:
     click.echo(f"{click.style('Task', bold=True)} {task.id}")
+    headers = {name: each for name, each in task.headers.items() if name not in (RETRY, TIMEOUT)}
     facts(
         [
             ("step", line(f"{task.kind}.{task.step}")),
@@ -97,7 +100,9 @@ def _print_task(task: "TaskInfo", told_way: str) -> None:
             ("attempt", f"{task.attempt:,} (at this step: errors {task.errors:,}, crashes {task.crashes})"),
             ("moves", f"{task.moves:,}"),
             ("key", line(task.key or "")),
-            ("headers", value(dict(task.headers)) if task.headers else ""),
+            ("retry", line(task.headers.get(RETRY, ""))),
+            ("timeout", line(task.headers.get(TIMEOUT, ""))),
+            ("headers", value(headers) if headers else ""),
             ("worker", str(task.worker_id or "") if task.state == "running" else ""),
             ("enqueued", moment(task.created_at)),
             ("due", moment(task.run_at) if task.state == "ready" else ""),
@@ -114,13 +119,21 @@ def print_error(error: Any, title: str = "Error") -> None:
         return
     _heading(title)
     _print_block(_said(error), fg="red")
+    _print_attributes(error)
     causes = [each for each in error.get("causes") or () if isinstance(each, dict)] if _has_causes(error) else []
     for cause in causes:
         _print_block(f"caused by {_said(cause)}")
+        _print_attributes(cause)
     for trace in (error, *causes):
         if trace.get("traceback"):
             click.echo()
             _print_block(str(trace["traceback"]).rstrip(), dim=True)
+
+
+def _print_attributes(error: dict[str, Any]) -> None:
+    """What the exception carried, such as a code."""
+    if isinstance(carried := error.get("attributes"), dict):
+        facts([(line(name, 40), value(each)) for name, each in carried.items()])
 
 
 def _has_causes(error: dict[str, Any]) -> bool:
@@ -128,7 +141,7 @@ def _has_causes(error: dict[str, Any]) -> bool:
 
 
 def _said(error: dict[str, Any]) -> str:
-    return ": ".join(str(error[part]) for part in ("type", "message") if error.get(part)) or value(error)
+    return told(error) or value(error)
 
 
 def print_attempts(attempts: "Sequence[AttemptInfo]", workers: dict[Any, str]) -> None:

@@ -1,16 +1,17 @@
 """`holdfast worker --processes 4`: a parent that starts worker processes, replaces them, and ends with them.
 
 It loads no code of the user and opens no connection. The first process begins alone: what will not pass by itself (no
-schema, wrong password, no such APP) is told once, and ends everything. After that a process that dies is replaced, at
-once the first time, then after longer and longer pauses. If the parent is killed, its processes notice and stop.
+schema, wrong password, no such APP) is told once, and ends everything. After that a process that ends is replaced, at
+once the first time, then after longer and longer pauses, unless it says that it was asked to stop or has drained its
+queues. If the parent is killed, its processes notice and stop.
 """
 
 import asyncio
-import logging
 import random
 import signal
 from typing import TYPE_CHECKING, Any
 
+from holdfast._model.log import Log
 from holdfast.cli.child import LAST_SECONDS, Child
 from holdfast.cli.member import AGAIN
 from holdfast.cli.output import FAILED, UNREACHABLE, USAGE
@@ -19,7 +20,7 @@ from holdfast.cli.work import be_deaf_to
 if TYPE_CHECKING:
     from holdfast.cli.member import Order
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 LONGEST_PAUSE = 30.0
 """Seconds between two starts of a process that dies again and again."""
@@ -78,9 +79,9 @@ class Supervisor:
             if code == AGAIN:
                 deaths = 0
                 continue
-            if code == 0:
+            if child.is_finished:  # not by its exit code: any step can end its process with 0
                 self._begun.set()
-                return 0  # drained, or asked to stop: then it is meant to stay so
+                return FAILED if code < 0 else code
             if not is_started and code in _FOR_GOOD and not self._has_others(number):
                 self._ending.set()
                 return code
@@ -90,7 +91,7 @@ class Supervisor:
             log.error("%s ended %s: another one is started %s", self._name(number, child), child.end, when)
             await self._until(limit=pause)
             if self._ending.is_set():
-                return FAILED if code < 0 else code
+                return code if code > 0 else FAILED
 
     async def _start(self, number: int) -> Child:
         order = {**self._order, "number": number, "introduces": not self._children}

@@ -27,6 +27,8 @@ ROWS = 8
 """Rows of each table at most; queues and workers may take what the others leave."""
 RECENT = 300.0
 """Seconds over which rates are told."""
+QUICKEST = 0.2
+"""Seconds between two looks, at least."""
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 # One write for each frame, between marks that let a terminal show it at once; each line wipes what was behind it.
@@ -63,6 +65,8 @@ def top(setup: Setup, /, every: float, once: bool) -> None:
       holdfast top --once
       holdfast top --json
     """
+    if every < QUICKEST:
+        raise click.UsageError(f"--every {every:g} is too often: {QUICKEST:g} seconds are the least.")
     with setup.opened() as (app, queries):
         if setup.json:
             print_json(_as_json(look(app, queries)))
@@ -74,7 +78,7 @@ def top(setup: Setup, /, every: float, once: bool) -> None:
         elif sys.platform == "win32":
             raise click.UsageError("on Windows say --once, or --json.")
         else:
-            watch(lambda: look(app, queries), max(0.2, every))
+            watch(lambda: look(app, queries), every)
 
 
 def look(app: "SyncApp", queries: "Queries") -> Seen:

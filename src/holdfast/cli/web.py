@@ -30,6 +30,9 @@ MISSING = "the dashboard needs more packages: pip install 'holdfast[web]'"
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Who may look and act, a line each: name:role:token.  [or HOLDFAST_WEB_TOKENS]",
 )
+@click.option(
+    "--trusted", is_flag=True, help="Without tokens: every user and program of this machine may look and act."
+)
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name it answers to; may be repeated.")
 @click.option("--label", help="What the pages call this database.  [default: its host and name]")
 @click.option("--root-path", default="", metavar="PATH", help="The path in front of it, if a proxy takes one off.")
@@ -43,6 +46,7 @@ def web(
     port: int,
     read_only: bool,
     tokens_file: Path | None,
+    trusted: bool,
     hosts: Sequence[str],
     label: str | None,
     root_path: str,
@@ -50,9 +54,10 @@ def web(
 ) -> None:
     """Serve the dashboard.
 
-    It listens on this machine only, and whoever sits at it may look and act. On any other address it needs tokens:
-    HOLDFAST_WEB_TOKENS="ada:operator:… bob:viewer:…", or a file with a line for each. People log in with theirs;
-    programs send it as Authorization: Bearer ….
+    It listens on this machine only, and prints a link that lets in one browser, once: yours. For others, for programs
+    and on any other address it needs tokens: HOLDFAST_WEB_TOKENS="ada:operator:… bob:viewer:…", or a file with a line
+    for each. People log in with theirs; programs send it as Authorization: Bearer …. With --trusted whoever uses this
+    machine may look and act: never behind a proxy.
 
     \b
     Example:
@@ -61,20 +66,31 @@ def web(
       HOLDFAST_WEB_TOKENS=ada:operator:$TOKEN holdfast web --host 0.0.0.0 --allow-host tasks.example.com
     """
     serving = _serving(
-        host, port, read_only, _tokens(tokens_file), hosts=hosts, label=label, root_path=root_path, hide=hide
+        host, port, read_only, _auth(tokens_file, trusted), hosts=hosts, label=label, root_path=root_path, hide=hide
     )
     from holdfast.app import App
+    from holdfast.web.auth import Starter
     from holdfast.web.serving import bound
 
     app = App(setup.url, schema=setup.chosen_schema)
     app.database  # noqa: B018 - complains now if nobody said which
     listening = bound(serving, insist=True)
-    address = serving.address(listening.getsockname()[1])
+    port = listening.getsockname()[1]
     if setup.json:
-        print_json({"url": address})
+        print_json({"url": serving.address(port)})
     else:
-        note(f"the dashboard is at {address} (Ctrl-C ends it)")
+        note(f"the dashboard is at {serving.address(port)} (Ctrl-C ends it)")
+    if isinstance(serving.auth, Starter):
+        serving.auth.when_used = lambda: note(f"a browser was let in; for another one: {serving.address(port)}")
     asyncio.run(_serve(app, serving, listening))
+
+
+def _auth(file: Path | None, trusted: bool) -> str | None:
+    """Tokens, or trust; None: only whoever has started it."""
+    tokens = _tokens(file)
+    if trusted and tokens:
+        raise ConfigError("--trusted lets everybody on this machine in, so tokens are of no use: give one or the other")
+    return "trusted" if trusted else tokens
 
 
 def _tokens(file: Path | None) -> str | None:
@@ -90,7 +106,7 @@ def _serving(
     host: str,
     port: int,
     read_only: bool,
-    tokens: str | None,
+    auth: str | None,
     *,
     hosts: Sequence[str],
     label: str | None,
@@ -98,11 +114,12 @@ def _serving(
     hide: Sequence[str],
 ) -> "Serving":
     try:
+        from holdfast.web.auth import Starter
         from holdfast.web.hiding import NAMES
         from holdfast.web.serving import Serving
     except ImportError:
         raise Failure(MISSING, FAILED, "NotInstalled") from None
-    return Serving(host, port, tokens, read_only, label, hosts, (*NAMES, *hide), root_path)
+    return Serving(host, port, auth or Starter(), read_only, label, hosts, (*NAMES, *hide), root_path)
 
 
 async def _serve(app: "App", serving: "Serving", listening: "socket.socket") -> None:

@@ -1,7 +1,6 @@
 """`holdfast worker` and `holdfast stop`."""
 
 import asyncio
-import logging
 import signal
 import sys
 import time
@@ -12,6 +11,7 @@ from uuid import UUID
 
 import click
 
+from holdfast._model.log import Log
 from holdfast.cli.options import Setup, common_options, duration, pass_setup, setting_option
 from holdfast.cli.output import FAILED, NOT_FOUND, Failure, line, note, print_json
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.cli.member import Order
     from holdfast.insights import WorkerInfo
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 SILENT = 60.0
 """Seconds without a sign of life after which nobody waits for a worker any more."""
@@ -152,7 +152,33 @@ def run_worker(
     from holdfast._model.collecting import loaded_set_aside
 
     with loaded_set_aside(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(make, on_signals, drain, begun))
+        loop = runner.get_loop()
+        serving = loop.create_task(_serve(make, on_signals, drain, begun), name="holdfast serve")
+        while not serving.done():
+            try:
+                loop.run_until_complete(serving)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                if not serving.done() and not loop.is_closed():
+                    # Code beside the worker has stopped the loop, or a Task or a callback of its own tried to exit.
+                    log.error("something in this process tried to end its event loop; the worker goes on: %r", error)
+                elif isinstance(error, Exception):
+                    raise
+                else:
+                    raise _ended_by(error) from error
+
+
+def _ended_by(error: BaseException) -> Failure:
+    """What is told of a worker that ended without having been asked to: silence would look like a stop."""
+    what = "was cancelled" if isinstance(error, asyncio.CancelledError) else f"was ended by {type(error).__name__}"
+    return Failure(
+        f"the worker {what}, and nobody asked it to stop: code of this process did that, a step perhaps that cancels "
+        "all tasks of the event loop. Let it cancel only what it has begun itself. What this worker held is taken over "
+        "when its leases have run out",
+        FAILED,
+        "WorkerEnded",
+    )
 
 
 async def _serve(
@@ -180,7 +206,7 @@ async def _serve(
     try:
         await running
     except asyncio.CancelledError:
-        if not running.cancelled():
+        if made.started.is_set() or not made.stopping:  # else see `stop_worker`
             raise
     except ConfigError as error:
         raise Failure(str(error), FAILED, type(error).__name__) from None
@@ -201,6 +227,7 @@ def stop_worker(made: "Worker", running: "asyncio.Task[None]") -> bool:
     """Asks a worker to stop, at once if it was asked before. False if it had not begun: then it just ends."""
     if not made.started.is_set():
         # It still waits for the database or opens resources: there is nothing to finish.
+        made.stop()
         running.cancel()
         return False
     made.stop()
@@ -231,8 +258,7 @@ def tell_start(app: "App", settings: "WorkerSettings") -> None:
     """The first lines of a worker: its database, its steps, and what is odd."""
     from holdfast.cli.introduce import database_in_short, start_warnings, steps_in_short
 
-    schema = "" if app.schema == "holdfast" else f", schema {app.schema}"
-    log.info("database: %s%s", database_in_short(app.database), schema)
+    log.info("database: %s", database_in_short(app.database, app.schema))
     if app._steps:
         log.info("%s", steps_in_short(app))
     for warning in start_warnings(app, settings.queues, settings.only):
@@ -245,7 +271,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:
-        return None
+        from holdfast._engine.lease import new_loop
+
+        return new_loop
     return uvloop.new_event_loop
 
 
@@ -270,6 +298,7 @@ def stop(setup: Setup, /, worker_id: UUID | None, wait: bool, timeout: float) ->
     """
     from holdfast import insights
     from holdfast.cli.act import me
+    from holdfast.cli.introduce import database_in_short
 
     with setup.opened() as (app, queries):
         asked = app.stop_workers(worker_id, by=me())
@@ -282,6 +311,7 @@ def stop(setup: Setup, /, worker_id: UUID | None, wait: bool, timeout: float) ->
 
         if not setup.json:
             several = "s" if asked > 1 else ""
+            click.echo(f"database: {database_in_short(setup.database(), setup.schema)}")
             click.echo(f"asked {asked} worker{several} to stop." if asked else "no worker is running.")
         left, lost = _wait_for(look, timeout) if wait else ([], [])
     if setup.json:

@@ -34,6 +34,13 @@ def server(patient: Patient) -> Diagnosis:
             f"ALTER ROLE {quote(found.role)} RESET default_transaction_read_only;",
             f"ALTER DATABASE {quote(found.database)} RESET default_transaction_read_only;",
         )
+    encoding = found.settings.get("server_encoding", "UTF8")
+    if encoding != "UTF8":
+        return bad(
+            f"database {found.database} stores texts in {encoding}, not in UTF8",
+            "Workers refuse it: names, args and errors are texts of any language, and it cannot hold all of them.",
+            "CREATE DATABASE … ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;   -- then move there with pg_dump",
+        )
     return fine(f"PostgreSQL {found.version.split()[0]}, database {found.database}, role {found.role}")
 
 
@@ -52,6 +59,12 @@ def settings(patient: Patient) -> Diagnosis:
             "lost in a crash of the server, and steps that had ended are executed again.",
             f"ALTER ROLE {quote(role)} SET synchronous_commit = on;",
         )
+    if found.get("enable_indexscan") == "off":
+        return bad(
+            f"enable_indexscan is off for role {role}",
+            "Each claim reads and sorts whole tables.",
+            f"ALTER ROLE {quote(role)} SET enable_indexscan = on;",
+        )
     least = patient.limits.timeout
     short = [
         (name, timedelta(milliseconds=int(found[name])))
@@ -64,6 +77,20 @@ def settings(patient: Patient) -> Diagnosis:
             f"Below {span(least.total_seconds())} it ends large claims, chores, transactional steps or idle "
             "connections in the middle. Workers go on, more slowly.",
             *(f"ALTER ROLE {quote(role)} SET {name} = '60s';" for name, _ in short),
+        )
+    isolation = found.get("default_transaction_isolation", "read committed")
+    if isolation != "read committed":
+        return warning(
+            f"default_transaction_isolation is {isolation} for role {role}",
+            "Workers choose READ COMMITTED for each of their transactions all the same. That takes them longer, and "
+            "your own transactions that enqueue with a key fail when another one takes the key (40001).",
+            f"ALTER ROLE {quote(role)} SET default_transaction_isolation = 'read committed';",
+        )
+    if found.get("track_activities") == "off":
+        return warning(
+            f"track_activities is off for role {role}",
+            "Nobody can see since when its sessions are at work, and on what: old transactions stay hidden.",
+            f"ALTER ROLE {quote(role)} SET track_activities = on;   -- as a superuser",
         )
     return fine("commits wait for the disk, no short time limits")
 

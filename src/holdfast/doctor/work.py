@@ -26,6 +26,15 @@ def workers(patient: Patient) -> Diagnosis:
             *(patient.command("stop", str(each.id)) + "   # and start it again" for each in stuck[:3]),
             'Declare such steps with executor="process".',
         )
+    late = [each for each in live if each.late]
+    if late:
+        return warning(
+            f"late: {listed([f'{_place(each)} ({listed(list(each.late))})' for each in late])}",
+            "These loops have not succeeded for too long: a step blocks the process, the database refuses or does not "
+            "answer, or the worker stands still. Its log says more.",
+            look,
+            *(patient.command("stop", str(each.id)) + "   # and start it again" for each in late[:3]),
+        )
     if not live:
         return fine("none is running")
     slots = sum(each.slots for each in live)

@@ -32,7 +32,6 @@ max_wal_size = 2GB
 checkpoint_completion_target = 0.9
 max_locks_per_transaction = 256
 random_page_cost = 1.1
-jit = off
 autovacuum_naptime = 15s
 timezone = 'UTC'
 log_timezone = 'UTC'

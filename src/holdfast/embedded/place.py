@@ -60,7 +60,7 @@ class Place:
 
 
 def default_folder() -> Path:
-    """`.holdfast` of the project around the current folder; outside of projects, the user's data folder."""
+    """`.holdfast` of the project around the current folder, else of the current folder itself."""
     try:
         Path.cwd()
     except FileNotFoundError:

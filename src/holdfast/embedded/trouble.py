@@ -87,7 +87,7 @@ def _explain(error: OSError, folder: Path) -> str:
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return (
                 f"cannot use {path} for the embedded server in {folder}: {error.strerror}. "
-                "Make it writable for you, run this as its owner, or choose another folder with --folder."
+                "Go to a folder that you may write to, run this as its owner, or name another folder with --folder."
             )
         case errno.ENOTDIR:
             return (

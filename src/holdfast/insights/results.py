@@ -7,7 +7,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast._model.reference import Ref, TaskInfo
+from holdfast._model.text import told
 from holdfast.errors import (
+    DecodeError,
     NoResult,
     ResultTimeout,
     TaskCancelled,
@@ -29,21 +31,31 @@ _ENDS: dict[str, type[NoResult]] = {
 def outcome_of(info: TaskInfo, ref: Ref[Any]) -> tuple[Any] | None:
     """The result of a task that has ended, in a tuple; None if it goes on; raises if it has none to give."""
     if info.state == "done":
-        decode = ref._decode_result
-        raw = msgspec.json.encode(info.result)
-        return (decode(raw) if decode is not None and info.result is not None else info.result,)
+        return (_decoded(info, ref),)
     if info.phase == "expired" and info.state != "expired":
         raise TaskExpired(
             f"task {info.id} ({info.kind}.{info.step}) is expired: it was not started before its "
             f"deadline, {info.deadline}"
         )
     if info.state in _ENDS:
-        error = info.error or {}
-        said = f": {error.get('type')}: {error.get('message')}" if error else ""
-        told = f"holdfast retry {info.id}" in said
-        advice = f". Repair the cause, then: holdfast retry {info.id}" if info.state == "parked" and not told else ""
-        raise _ENDS[info.state](f"task {info.id} ({info.kind}.{info.step}) is {info.state}{said}{advice}")
+        said = told(info.error or {})
+        how = said if said.startswith(info.state) else ": ".join(filter(None, (info.state, said)))
+        advised = f"holdfast retry {info.id}" in said
+        advice = f". Repair the cause, then: holdfast retry {info.id}" if info.state == "parked" and not advised else ""
+        raise _ENDS[info.state](f"task {info.id} ({info.kind}.{info.step}) is {how}{advice}")
     return None
+
+
+def _decoded(info: TaskInfo, ref: Ref[Any]) -> Any:
+    if ref._decode_result is None or info.result is None:
+        return info.result
+    try:
+        return ref._decode_result(msgspec.json.encode(info.result))
+    except DecodeError as error:
+        raise DecodeError(
+            f"task {info.id} ({info.kind}) is done, but its result is not of the type declared for it: {error}. "
+            "As it is stored it is in info().result"
+        ) from None
 
 
 def result_of(info: TaskInfo, ref: Ref[Any]) -> Any:

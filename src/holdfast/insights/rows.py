@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast._model.codec import MAX_BYTES, encode
 from holdfast._model.overview import KindInfo
 from holdfast._model.reference import Progress, TaskInfo
 from holdfast._sql.query import Row
@@ -49,7 +50,7 @@ class ChangeInfo:
 class WorkerInfo:
     """A worker as it last reported, and how many tasks are leased to it now.
 
-    `live`: it reported within the last minute. `condition` says how it is: running, stopping, stopped or lost.
+    `live`: it reported within the length of its lease. `condition` says how it is: running, stopping, stopped or lost.
     """
 
     id: UUID
@@ -125,13 +126,13 @@ def task_in(row: Row) -> TaskInfo:
         args=json_in(args),
         error=json_in(error),
         key=key,
-        headers=json_in(headers) or {},
+        headers=object_in(headers),
         created_at=created_at,
         finished_at=finished_at,
         result=json_in(result),
         deadline=deadline,
         progress=None if fraction is None else Progress(fraction, note),
-        report=json_in(report) or {},
+        report=object_in(report),
     )
 
 
@@ -194,6 +195,15 @@ def json_in(text: bytes | None) -> Any:
         return {"unreadable": text[:1000].decode("utf-8", "replace")}
 
 
+def object_in(text: bytes | None) -> dict[str, Any]:
+    """An object; what SQL has written in its place, a list or a number, is shown under a name that says so."""
+    found = json_in(text)
+    if found is None or isinstance(found, dict):
+        return found or {}
+    return {"not an object": found}
+
+
 def options_bag(**options: Any) -> bytes:
     """The options of an SQL verb: those that were given."""
-    return msgspec.json.encode({name: value for name, value in options.items() if value is not None})
+    # The args in it have a limit of their own.
+    return encode({name: value for name, value in options.items() if value is not None}, limit=2 * MAX_BYTES)

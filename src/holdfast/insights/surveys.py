@@ -75,6 +75,12 @@ def kinds(queries: Queries) -> Query[list[KindInfo]]:
     return Query(query.statement, query.parameters, lambda rows: [kind_in(row) for row in rows])
 
 
+def known_steps(queries: Queries, kind: str) -> Query[list[str]]:
+    """The steps of a kind that were declared, or that a live worker knows; the kind by its name or an old one."""
+    query = queries.read("known_steps", kind=kind)
+    return Query(query.statement, query.parameters, lambda rows: list(rows[0][0]))
+
+
 def standing_now(queries: Queries, kind: str | None = None) -> Query[tuple[list[Standing], bool]]:
     """How many unfinished tasks stand at which step and in which state, of one kind or of all; and whether that is all.
 

@@ -24,10 +24,15 @@ class Clock:
         """Moves time on; it stands still afterwards. `advance(0)` only stops it."""
         self.set(self.now() + timedelta(seconds=seconds(by, "by")))
 
+    def at(self, when: datetime | Duration) -> datetime:
+        """The instant meant by a time, local unless it has a zone, or by how long from now."""
+        if isinstance(when, datetime):
+            return when if when.tzinfo else when.astimezone()
+        return self.now() + timedelta(seconds=seconds(when, "until"))
+
     def set(self, to: datetime) -> None:
         """Moves time to an instant, back as well; it stands still afterwards."""
-        moment = (to if to.tzinfo else to.astimezone()).isoformat()
-        self._replace(f"'{moment}'::timestamptz")
+        self._replace(f"'{self.at(to).isoformat()}'::timestamptz")
         self.moved = True
 
     def resume(self) -> None:

@@ -12,6 +12,7 @@ from holdfast._engine.ending import Ending
 from holdfast._engine.worker import Worker
 from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
 from holdfast._model.step import MAIN
+from holdfast._model.text import told
 from holdfast._sql.records import Reaped
 from holdfast.errors import TaskParked
 
@@ -46,7 +47,7 @@ class Attempted:
 
     def __str__(self) -> str:
         name = self.kind if self.step == MAIN else f"{self.kind}.{self.step}"
-        why = f": {self.error.get('type')}: {self.error.get('message')}" if self.error else ""
+        why = f": {told(self.error)}" if self.error else ""
         return f"{name} (task {self.task_id}, attempt {self.attempt}) {self.outcome}{why}"
 
 

@@ -14,6 +14,7 @@ from holdfast._model.function import Function
 from holdfast._model.kind import Kind
 from holdfast._model.reference import TaskInfo
 from holdfast._model.step import MAIN
+from holdfast._model.text import told
 
 SHOWN = 20
 LONGEST = 200
@@ -125,7 +126,7 @@ def line(task: TaskInfo, now: datetime) -> str:
     if task.priority:
         parts.append(f"priority {task.priority}")
     if task.error:
-        parts.append(_cut(f"{task.error.get('type')}: {task.error.get('message')}"))
+        parts.append(_cut(told(task.error)))
     return f"{name} {_shown(task.args)}: {', '.join(parts)}"
 
 

@@ -48,12 +48,14 @@ class Harness:
     async def drain(
         self,
         *,
-        until: datetime | None = None,
+        until: datetime | Duration | None = None,
         queues: list[str] | None = None,
         concurrency: int = 10,
         raises: bool = False,
     ) -> Drained:
         """Runs everything that is due in all queues; with `until`, moves time on to each next task up to then.
+
+        `until` is a time, or how long from now.
 
         Schedules are looked after, too: what they have due is enqueued and run.
 
@@ -61,12 +63,13 @@ class Harness:
         With `raises`, what the steps of parked tasks raised is raised here.
         """
         watch = Watch()
+        end = None if until is None else self.clock.at(until)
         crashed = await self._drain_due(watch, queues, concurrency)
-        while not crashed and until is not None and (due := self._next(queues)) is not None and due <= until:
+        while not crashed and end is not None and (due := self._next(queues)) is not None and due <= end:
             self.clock.set(due)
             crashed = await self._drain_due(watch, queues, concurrency)
-        if not crashed and until is not None and until > self.clock.now():
-            self.clock.set(until)
+        if not crashed and end is not None and end > self.clock.now():
+            self.clock.set(end)
         return _told(Drained(tuple(watch.attempts), crashed), raises)
 
     async def run_all(self, *, raises: bool = False, limit: int = 1000) -> Drained:
@@ -91,7 +94,7 @@ class Harness:
     def drain_sync(
         self,
         *,
-        until: datetime | None = None,
+        until: datetime | Duration | None = None,
         queues: list[str] | None = None,
         concurrency: int = 10,
         raises: bool = False,

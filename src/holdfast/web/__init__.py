@@ -28,8 +28,8 @@ def dashboard(
 
     `auth` says who may look and act: a list of `Token`s, which gives it a login form; or a function that is given the
     request and answers with a `User`, a role ("viewer" or "operator") or None, for apps that have a login of their own.
-    None means: nobody but whoever sits at this machine. With `read_only` nobody acts. `label` is what every page shows
-    as the name of the database. `hosts` are the names it answers to, if not to all. What stands under a name that has
-    one of `hide` in it is not shown.
+    "trusted" means: every program and every person on this machine. With `read_only` nobody acts. `label` is what every
+    page shows as the name of the database. `hosts` are the names it answers to, if not to all. What stands under a name
+    that has one of `hide` in it is not shown.
     """
     return Site(app, auth=auth, read_only=read_only, label=label, hosts=hosts, hide=hide).asgi()

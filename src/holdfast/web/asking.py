@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._model.filter import EVERYTHING, Filter, parse_filter
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -30,6 +29,7 @@ class Look:
     queries: Queries
     user: User
     runs: "Runs"
+    hiding: Hiding
 
     async def __call__(self, query: Query[T]) -> T:
         answer: T = await self.run(query)
@@ -52,8 +52,3 @@ class Act:
     def by(self) -> str:
         """Who does it, for the log of changes."""
         return self.user.name
-
-
-def filter_in(text: str) -> Filter:
-    """The filter that is in an address."""
-    return parse_filter(text) if text.strip() else EVERYTHING

@@ -5,19 +5,20 @@ only how far the work has come. If the process ends, what was done stays done, a
 """
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from holdfast._model.filter import Filter
+from holdfast._model.log import Log
 from holdfast._sql.plans import drive
 from holdfast._sql.repair import Repair, Tally, Verb, many
 from holdfast.app import App
 from holdfast.web.problems import Problem, problem_of
 
-log = logging.getLogger("holdfast.web")
+log = Log("holdfast.web")
 
 MOST = 100_000
 """Tasks that one click changes at most."""
@@ -83,7 +84,7 @@ class Runs:
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
 
-    def begin(self, app: App, verb: Verb, filter: str, *, by: str, why: str | None, expected: int) -> RunInfo:
+    def begin(self, app: App, verb: Verb, filter: Filter, *, by: str, why: str | None, expected: int) -> RunInfo:
         """Begins to do something to all tasks that a filter lets through, at most `MOST`."""
         if sum(each.ended is None for each in self._runs.values()) >= AT_ONCE:
             raise Problem(429, "Too much at once", f"{AT_ONCE} such actions are going on: wait until one has ended.")
@@ -91,7 +92,7 @@ class Runs:
         id = secrets.token_hex(6)
 
         def info(**told: Any) -> RunInfo:
-            return RunInfo(id=id, verb=verb, filter=filter, by=by, why=why, expected=expected, **told)
+            return RunInfo(id=id, verb=verb, filter=str(filter), by=by, why=why, expected=expected, **told)
 
         run = self._runs[id] = _Run(info, datetime.now(UTC))
         run.task = asyncio.create_task(self._do(app, run, verb, filter, by, why), name=f"holdfast {verb} {id}")
@@ -116,7 +117,7 @@ class Runs:
             each.stopping = True
         await asyncio.gather(*(each.task for each in self._runs.values() if each.task is not None))
 
-    async def _do(self, app: App, run: _Run, verb: Verb, filter: str, by: str, why: str | None) -> None:
+    async def _do(self, app: App, run: _Run, verb: Verb, filter: Filter, by: str, why: str | None) -> None:
         def after_each_batch(tally: Tally) -> None:
             run.tally = tally
             if run.stopping:

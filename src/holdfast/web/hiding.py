@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast._db.config import redact
+from holdfast._model.filter import EVERYTHING, Filter, parse_filter
+from holdfast._model.redact import REPLACED, redact
+from holdfast.web.problems import Problem
 
 HIDDEN = "[hidden]"
 """What is shown in place of a secret. Left so in edited args, the secret stays as it was."""
@@ -45,9 +47,12 @@ class Hiding:
         self._names = tuple(_plain(name) for name in names)
         words = "|".join(re.escape(name).replace("_", "[_-]?") for name in names)
         # No part of it may look far ahead from every character: texts are long, and everybody waits for them.
-        self._told = re.compile(
-            rf"""(?i)((?:{words})[\w-]{{0,200}}["']?\s{{0,20}}[=:]\s{{0,20}})(?:(bearer|basic)\s+)?("[^"\n]*"|'[^'\n]*'|[^\s"',;&)}}\]]+)"""
+        pattern = (
+            rf"""((?:{words})[\w-]{{0,200}}["']?\s{{0,20}}[=:]\s{{0,20}})"""
+            r"""(?:(?:bearer|basic)\s+)?(?:"[^"\n]*"|'[^'\n]*'|[^\s"',;&)}\]]+)"""
         )
+        self._told = re.compile(pattern, re.IGNORECASE) if names else None
+        self._unseen = (*REPLACED, (pattern, rf"\1{HIDDEN}")) if names else REPLACED
 
     def of(self, found: Any) -> Any:
         """The same without secrets: dataclasses, mappings and lists all the way down."""
@@ -74,7 +79,21 @@ class Hiding:
 
     def text(self, text: str) -> str:
         """Free text without what stands behind such a name, and without the passwords of URLs."""
-        return self._told.sub(lambda match: f"{match[1]}{HIDDEN}", redact(text)) if self._names else redact(text)
+        shown = redact(text)
+        return shown if self._told is None else self._told.sub(lambda match: f"{match[1]}{HIDDEN}", shown)
+
+    def filter(self, text: str) -> Filter:
+        """The filter that is in an address. What is hidden cannot be filtered by: a filter would tell it bit by bit."""
+        found = parse_filter(text) if text.strip() else EVERYTHING
+        for term in found.terms:
+            if secret := next((name for name in term.path if self.is_secret(name)), None):
+                raise Problem(
+                    403,
+                    "Hidden here",
+                    f"{term}: what stands under {secret} is not shown here, so nobody can filter by it here. "
+                    "Whoever may read the database finds it on the command line: holdfast tasks.",
+                )
+        return Filter(found.terms, tuple((_unbounded(pattern), shown) for pattern, shown in self._unseen))
 
     def is_secret(self, name: str) -> bool:
         plain = _plain(name)
@@ -83,6 +102,8 @@ class Hiding:
     def _data(self, value: Any) -> Any:
         if isinstance(value, Mapping):
             return {name: self._named(str(name), each) for name, each in value.items()}
+        if isinstance(value, str):
+            return redact(value)
         return [self._data(each) for each in value] if isinstance(value, list | tuple) else value
 
     def _named(self, name: str, value: Any) -> Any:
@@ -97,9 +118,19 @@ class Hiding:
         for name in _TEXTS:
             if isinstance(found.get(name), str):
                 found[name] = self.text(found[name])
+        if "attributes" in found:
+            found["attributes"] = self._texts(found["attributes"])
         if isinstance(found.get("causes"), list):
             found["causes"] = [self._error(each) for each in found["causes"]]
         return found
+
+    def _texts(self, value: Any) -> Any:
+        """The same with every text in it read as free text."""
+        if isinstance(value, Mapping):
+            return {name: self._texts(each) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._texts(each) for each in value]
+        return self.text(value) if isinstance(value, str) else value
 
 
 def restored(edited: Any, original: Any) -> Any:
@@ -108,6 +139,12 @@ def restored(edited: Any, original: Any) -> Any:
         if original is None:
             raise KeyError(HIDDEN)
         return original
+    if isinstance(edited, str) and redact(edited) == edited and "***" in edited:
+        # The password of a URL was not shown. It is put back if all else is as it was.
+        if isinstance(original, str) and redact(original) == edited:
+            return original
+        if isinstance(original, str) and redact(original) != original:
+            raise KeyError(edited)
     if isinstance(edited, dict):
         old = original if isinstance(original, dict) else {}
         return {name: restored(value, old.get(name)) for name, value in edited.items()}
@@ -115,6 +152,11 @@ def restored(edited: Any, original: Any) -> Any:
         kept = original if isinstance(original, list) else []
         return [restored(each, kept[i] if i < len(kept) else None) for i, each in enumerate(edited)]
     return edited
+
+
+def _unbounded(pattern: str) -> str:
+    """A pattern for PostgreSQL, which has no bounds above 255, and needs none: it looks at each character once."""
+    return pattern.replace("{0,4000}", "*")
 
 
 def _plain(name: str) -> str:

@@ -24,6 +24,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from holdfast._model.storable import problem_in
 from holdfast.web.problems import Problem
 
 MISSING = inspect.Parameter.empty
@@ -100,6 +101,8 @@ class Place:
         for each in self.parameters:
             told = [text for text in texts.get(each.name, ()) if text.strip()]
             if told:
+                for text in told:
+                    _refuse_unstorable(each.name, text)
                 found[each.name] = each.of_text(told)
             elif each.default is MISSING:
                 raise Problem(400, "Something is missing", f"{each.name} must be given")
@@ -109,6 +112,8 @@ class Place:
         """Its arguments from the path and a JSON object."""
         if not isinstance(body, dict):
             raise Problem(400, "Not understood", "the body must be a JSON object")
+        _refuse_unstorable("the body", body)
+        _refuse_unstorable("the path", path)
         found: dict[str, Any] = {}
         for each in self.parameters:
             if each.name in path:
@@ -121,6 +126,12 @@ class Place:
             known = ", ".join(each.name for each in self.parameters if each.name not in path)
             raise Problem(400, "Not understood", f"there is no {sorted(body)[0]!r} here: give {known}")
         return found
+
+
+def _refuse_unstorable(name: str, given: Any) -> None:
+    """What no database can store, or look for, is a mistake of whoever asks."""
+    if problem := problem_in(given):
+        raise Problem(400, "Not understood", f"{name}{problem.removeprefix('value')}")
 
 
 @dataclass(frozen=True)

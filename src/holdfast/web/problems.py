@@ -1,6 +1,5 @@
 """What went wrong, for people: errors of the model and of the database as a heading, a sentence and a status."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,8 +8,9 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from holdfast._db.config import redact
 from holdfast._db.connection import DriverError
+from holdfast._model.log import Log
+from holdfast._model.redact import redact
 from holdfast.errors import (
     ConfigError,
     DatabaseUnreachable,
@@ -22,7 +22,7 @@ from holdfast.errors import (
     WrongState,
 )
 
-log = logging.getLogger("holdfast.web")
+log = Log("holdfast.web")
 
 _STATUS: list[tuple[type[Exception], int, str]] = [
     (TaskNotFound, 404, "Not found"),

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from holdfast._model.text import told
 from holdfast.web import charts, pictures, tracebacks
 from holdfast.web.amounts import amount, lasted, number, size
 from holdfast.web.tones import tone
@@ -89,5 +90,5 @@ def said(error: Any, limit: int = 300) -> str:
     """A stored error in a line."""
     if not isinstance(error, Mapping):
         return "" if error is None else brief(error, limit)
-    text = ": ".join(str(error[part]) for part in ("type", "message") if error.get(part)) or brief(error)
+    text = told(error) or brief(error)
     return " ".join(text.split())[:limit]

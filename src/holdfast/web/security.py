@@ -8,7 +8,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.web.auth import LOOPBACK_NAMES, Gate, ThisMachine, User
+from holdfast.web.auth import LOOPBACK_NAMES, Gate, Starter, ThisMachine, User
 from holdfast.web.prefix import path_of
 from holdfast.web.problems import Problem, Refuse
 
@@ -30,6 +30,12 @@ _HEADERS = {
 _READING = ("GET", "HEAD")
 _OPEN = ("/static/", "/login", "/logout", "/healthz", "/readyz")
 """What needs no user: nothing of it tells anything about tasks."""
+
+NO_LINK = Problem(
+    401,
+    "Only for whoever has started it",
+    "Open the link that the terminal shows. It lets in one browser, once; after that, holdfast web shows another.",
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,10 @@ class Guard:
         is_open = any(path == each or (each.endswith("/") and path.startswith(each)) for each in _OPEN)
         if is_open:
             return None
-        user = await self.gate.user(request)
+        try:
+            user = await self.gate.user(request)
+        except Problem as problem:
+            return problem
         scope[USER] = user
         if user is None:
             return self._stranger()
@@ -88,18 +97,20 @@ class Guard:
     def _is_our_host(self, request: HTTPConnection) -> bool:
         given = request.headers.get("host", "").lower()
         name = given[: given.index("]") + 1] if given.startswith("[") and "]" in given else given.partition(":")[0]
-        if isinstance(self.gate, ThisMachine):
+        if isinstance(self.gate, ThisMachine | Starter):
             return name in {*LOOPBACK_NAMES, *self.hosts}
         return not self.hosts or name in self.hosts or name in LOOPBACK_NAMES
 
     def _stranger(self) -> Problem:
+        if isinstance(self.gate, Starter):
+            return NO_LINK
         if self.gate.has_login:
             return Problem(401, "Log in", "")
         if isinstance(self.gate, ThisMachine):
             return Problem(
                 403,
                 "Only for this machine",
-                "Without a login, the dashboard answers nobody but the machine it runs on. Give it one: "
+                "The dashboard was told to trust this machine, and answers nobody else. Give it a login instead: "
                 "HOLDFAST_WEB_TOKENS=name:role:token for holdfast web, or dashboard(app, auth=…).",
             )
         return Problem(403, "Not permitted", "Your login does not let you see this.")

@@ -4,14 +4,14 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
 
 from holdfast.app import App
 from holdfast.errors import ConfigError
-from holdfast.web.auth import Auth, is_loopback
+from holdfast.web.auth import TRUSTED, Auth, Starter, is_loopback
 from holdfast.web.hiding import NAMES
 from holdfast.web.site import Site
 
@@ -22,11 +22,11 @@ NEXT_PORTS = 20
 
 @dataclass(frozen=True)
 class Serving:
-    """Where and how."""
+    """Where and how. Without `auth`, only whoever is told its address is let in."""
 
     host: str = "127.0.0.1"
     port: int = PORT
-    auth: Auth = None
+    auth: Auth | Starter = field(default_factory=Starter)
     read_only: bool = False
     label: str | None = None
     hosts: Sequence[str] = ()
@@ -34,7 +34,7 @@ class Serving:
     root_path: str = ""
 
     def __post_init__(self) -> None:
-        if self.auth is None and not is_loopback(self.host):
+        if (isinstance(self.auth, Starter) or self.auth == TRUSTED) and not is_loopback(self.host):
             raise ConfigError(
                 f"--host {self.host}: off this machine the dashboard needs a login. Say who may look and who may "
                 "act, as name:role:token, with the role viewer or operator: set HOLDFAST_WEB_TOKENS=ada:operator:…, or "
@@ -45,9 +45,9 @@ class Serving:
             raise ConfigError(f"--root-path {self.root_path}: begin it with /, and do not end it with one")
 
     def address(self, port: int) -> str:
-        """Where a browser finds it."""
+        """Where a browser finds it, and is let in if only that of the starter is."""
         host = "localhost" if self.host in ("127.0.0.1", "::1", "0.0.0.0", "::") else self.host  # noqa: S104 - compared
-        return f"http://{host}:{port}{self.root_path}/"
+        return f"http://{host}:{port}{self.root_path}{self.auth.link if isinstance(self.auth, Starter) else '/'}"
 
 
 def bound(serving: Serving, *, insist: bool) -> socket.socket:

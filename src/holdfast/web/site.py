@@ -23,7 +23,7 @@ from holdfast._model.drawing import STYLE
 from holdfast.app import App, package_version
 from holdfast.web import pages
 from holdfast.web.asking import PATIENCE, Act, Look
-from holdfast.web.auth import COOKIE, STAYS, Auth, Tokens, gate
+from holdfast.web.auth import STAYS, Auth, Starter, Tokens, cookie_name, gate, is_over_tls
 from holdfast.web.bulk import Runs
 from holdfast.web.hiding import NAMES, Hiding
 from holdfast.web.live import Streams
@@ -32,13 +32,15 @@ from holdfast.web.places import Action, Page, Place
 from holdfast.web.prefix import path_of, root_of
 from holdfast.web.problems import Problem, problem_of
 from holdfast.web.rendering import address, environment
-from holdfast.web.security import USER, Guard, user_of
+from holdfast.web.security import NO_LINK, USER, Guard, user_of
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 LARGEST = 1_000_000
 """Bytes of what may be sent here."""
-_FILE = re.compile(r"[\w.-]+(/[\w.-]+)?")
+FIELDS = 2000
+"""Fields of a form."""
+_FILE = re.compile(r"[\w.-]{1,100}(/[\w.-]{1,100})?", re.ASCII)
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
 _PLAIN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")
 
@@ -50,7 +52,7 @@ class Site:
         self,
         app: App,
         *,
-        auth: Auth,
+        auth: Auth | Starter,
         read_only: bool = False,
         label: str | None = None,
         hosts: Sequence[str] = (),
@@ -82,7 +84,8 @@ class Site:
     def _routes(self) -> list[BaseRoute]:
         made: list[BaseRoute] = [
             Route("/static/{file:path}", self._static),
-            Route("/login", self._login, methods=["POST"]),
+            Route("/login", self._told(self._login), methods=["POST"]),
+            Route("/login", self._told(self._open_link)),
             Route("/logout", self._logout, methods=["POST"]),
             Route("/healthz", self._alive),
             Route("/readyz", self._ready),
@@ -108,7 +111,7 @@ class Site:
         asked = {name: request.query_params.getlist(name) for name in request.query_params}
         given = place.given(asked | {name: [text] for name, text in request.path_params.items()})
         async with self.app._pool.looking(PATIENCE) as run:
-            look = Look(run, self.app._queries, user_of(request), self.runs)
+            look = Look(run, self.app._queries, user_of(request), self.runs, self.hiding)
             return self.hiding.of(await place.function(look, **given))
 
     async def _as_page(self, place: Page, request: Request) -> Response:
@@ -128,7 +131,7 @@ class Site:
     # --- actions
 
     async def _do_form(self, place: Action, request: Request) -> Response:
-        form = parse_qs((await _body(request)).decode("utf-8", "replace"), max_num_fields=2000)
+        form = await _form(request)
         answer = await self._do(place, request, place.given(form | {n: [v] for n, v in request.path_params.items()}))
         return RedirectResponse(address(root_of(request), place.then(answer), {}), status_code=303)
 
@@ -150,8 +153,10 @@ class Site:
         if name == "graph.css":
             content = STYLE.encode()
         else:
+            if not _FILE.fullmatch(name) or ".." in name:
+                raise HTTPException(404)
             file = resources.files("holdfast.web").joinpath("static", *name.split("/"))
-            if not _FILE.fullmatch(name) or ".." in name or not file.is_file():
+            if not file.is_file():
                 raise HTTPException(404)
             content = file.read_bytes()
         kind = _TYPES.get(name[name.rfind(".") :], "text/plain")
@@ -159,28 +164,50 @@ class Site:
         return Response(content, media_type=kind, headers=kept)
 
     async def _login(self, request: Request) -> Response:
-        form = parse_qs((await _body(request)).decode("utf-8", "replace"), max_num_fields=10)
+        form = await _form(request)
         to = form.get("to", ["/"])[-1]
-        user = self._gate.holder(form.get("token", [""])[-1].strip()) if isinstance(self._gate, Tokens) else None
-        if user is None or not isinstance(self._gate, Tokens):
-            problem = Problem(401, "Log in", "Nobody has this token.")
-            return self._refusal(request, problem, to=to)
         path = to if _PLAIN_PATH.fullmatch(to) else "/"
         answer = RedirectResponse(f"{root_of(request)}{path}", status_code=303)
+        if self._let_in(request, form.get("token", [""])[-1], answer):
+            return answer
+        return self._refusal(request, Problem(401, "Log in", "Nobody has this token."), to=to)
+
+    async def _open_link(self, request: Request) -> Response:
+        """The link of whoever has started the dashboard. Other tokens do not belong into addresses, which are kept."""
+        if not isinstance(self._gate, Starter):
+            raise Problem(405, "Not in this way", "")
+        # A page that goes on by itself: after a redirect from elsewhere, the browser would not send the new cookie.
+        answer = self._page(
+            request, "entered.html", place=None, layout="layout.html", problem=Problem(200, "Welcome", "")
+        )
+        answer.headers["refresh"] = f"0; url={root_of(request)}/"
+        return (
+            answer
+            if self._let_in(request, request.query_params.get("token", ""), answer)
+            else self._refusal(request, NO_LINK)
+        )
+
+    def _let_in(self, request: Request, token: str, answer: Response) -> bool:
+        """Gives the browser of whoever has the token a cookie."""
+        user = self._gate.enter(request, token) if isinstance(self._gate, Tokens) else None
+        if user is None or not isinstance(self._gate, Tokens):
+            return False
         answer.set_cookie(
-            COOKIE,
+            cookie_name(request),
             self._gate.cookie(user),
             max_age=STAYS,
             path=root_of(request) or "/",
-            secure=request.url.scheme == "https",
+            secure=is_over_tls(request),
             httponly=True,
             samesite="strict",
         )
-        return answer
+        return True
 
     async def _logout(self, request: Request) -> Response:
+        if isinstance(self._gate, Tokens):
+            self._gate.leave(request)
         answer = RedirectResponse(f"{root_of(request)}/", status_code=303)
-        answer.delete_cookie(COOKIE, path=root_of(request) or "/")
+        answer.delete_cookie(cookie_name(request), path=root_of(request) or "/")
         return answer
 
     async def _alive(self, request: Request) -> Response:
@@ -235,10 +262,10 @@ class Site:
         """Why something was not done, as a page, or as JSON to whoever asked for that."""
         headers = {"www-authenticate": "Bearer"} if problem.status == 401 else {}
         path = path_of(request)
-        if path.startswith(("/api/", "/live/")) or path in ("/metrics", "/readyz"):
+        if path.startswith(("/api/", "/live/")) or path in ("/api", "/metrics", "/readyz"):
             told = {"error": problem.title, "message": problem.message}
             return JSONResponse(told, problem.status, headers=headers)
-        if problem.status == 401:
+        if problem.status == 401 and not isinstance(self._gate, Starter):
             query = request.url.query
             back = to if to is not None else path + (f"?{query}" if query else "")
             page = self._page(request, "login.html", place=None, layout="layout.html", problem=problem, to=back)
@@ -297,6 +324,13 @@ async def _body(request: Request) -> bytes:
         if len(body) > LARGEST:
             raise Problem(413, "Too large", f"At most {LARGEST:,} bytes can be sent here.")
     return body
+
+
+async def _form(request: Request) -> dict[str, list[str]]:
+    try:
+        return parse_qs((await _body(request)).decode("utf-8", "replace"), max_num_fields=FIELDS)
+    except ValueError:
+        raise Problem(413, "Too many fields", f"At most {FIELDS:,} fields can be sent here.") from None
 
 
 def _json(found: Any) -> Response:

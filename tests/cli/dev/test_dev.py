@@ -91,17 +91,15 @@ def test_a_server_that_ran_before_goes_on_and_one_that_ends_is_started_again(
     assert found.pid == server.pid
 
 
-def test_outside_of_projects_it_is_the_users_server(
-    start: Start, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_pyproject_has_a_server_of_its_own(start: Start, project: Path) -> None:
+    """As by the first commands of the README: another folder's tasks are never acted on from here."""
     (project / "pyproject.toml").unlink()
     (project / "hello.py").write_text(HELLO)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    folder = tmp_path / "data" / "holdfast"
+    folder = project / ".holdfast"
     try:
         process = start("dev", "hello.py")
         process.says("Ctrl-C ends")
-        assert re.search(rf"embedded PostgreSQL \d+ in {re.escape(str(folder))}\n", process.stdout)
+        assert re.search(r"embedded PostgreSQL \d+ in \.holdfast\n", process.stdout)
         assert embedded.find(folder) is not None
         process.signal(signal.SIGTERM)
         assert process.ended() == 0

@@ -107,13 +107,13 @@ COMMENT ON COLUMN holdfast.task.crashes IS 'Workers lost at this visit; a move o
 COMMENT ON COLUMN holdfast.task.worker_id IS 'The worker that holds the lease; null unless running.';
 COMMENT ON COLUMN holdfast.task.lease_expires_at IS 'When the lease ends unless renewed; after that any worker may reap the task. Null unless running.';
 COMMENT ON COLUMN holdfast.task.claimed_at IS 'When the last attempt began.';
-COMMENT ON COLUMN holdfast.task.max_crashes IS 'Parked when crashes exceed this; 0: parked when its worker is lost, never rerun by itself. Written at claim, from the code.';
+COMMENT ON COLUMN holdfast.task.max_crashes IS 'Parked when crashes exceed this; 0: parked when its worker is lost, never rerun by itself; -1: the same, and the step has not begun, so it is queued again. Written at claim, from the code.';
 COMMENT ON COLUMN holdfast.task.cancel_at IS 'When its cancellation was asked for while it was running.';
 COMMENT ON COLUMN holdfast.task.cancel_by IS 'Who asked for the cancellation, and why.';
 COMMENT ON COLUMN holdfast.task.key IS 'At most one unfinished task of a queue has this key.';
 COMMENT ON COLUMN holdfast.task.replaced_by IS 'The id that the last enqueue which replaced what this task does had for a task of its own.';
 COMMENT ON COLUMN holdfast.task.deadline IS 'Not started by then means never started: it is archived as expired. It no longer counts once the first attempt has begun.';
-COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, place, traceback, causes.';
+COMMENT ON COLUMN holdfast.task.error IS 'The last error of this visit: type, message, attributes (what the exception carried, such as a code), place, traceback, causes.';
 COMMENT ON COLUMN holdfast.task.headers IS 'Strings carried along: trace context, who enqueued it, schedule and plan time.';
 COMMENT ON COLUMN holdfast.task.created_at IS 'When it was enqueued.';
 
@@ -180,7 +180,7 @@ COMMENT ON COLUMN holdfast.archive.worker_id IS 'The worker of the last attempt,
 COMMENT ON COLUMN holdfast.archive.claimed_at IS 'When the last attempt began.';
 COMMENT ON COLUMN holdfast.archive.outcome IS 'How the last attempt ended (done, cancelled, lost); null if the task was not running when it ended.';
 COMMENT ON COLUMN holdfast.archive.key IS 'The key it held while unfinished.';
-COMMENT ON COLUMN holdfast.archive.error IS 'The last error, or the reason of the end.';
+COMMENT ON COLUMN holdfast.archive.error IS 'The last error, or the reason of the end; null if done: an earlier error is in its attempt.';
 COMMENT ON COLUMN holdfast.archive.headers IS 'Strings carried along.';
 COMMENT ON COLUMN holdfast.archive.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN holdfast.archive.finished_at IS 'When it ended; names the partition.';
@@ -261,6 +261,7 @@ CREATE TABLE holdfast.worker (
     only_steps        text[] NOT NULL DEFAULT '{}',
     kinds             jsonb NOT NULL DEFAULT '{}',
     slots             integer NOT NULL,
+    lease             interval NOT NULL DEFAULT '1 minute',
     schedules         text[] NOT NULL DEFAULT '{}',
     idle              boolean NOT NULL DEFAULT false,
     stuck             integer NOT NULL DEFAULT 0,
@@ -285,6 +286,7 @@ COMMENT ON COLUMN holdfast.worker.only_steps IS 'The kinds and steps of its App 
 COMMENT ON COLUMN holdfast.worker.steps IS 'The steps it knows, as kind.Step; it claims nothing else.';
 COMMENT ON COLUMN holdfast.worker.kinds IS 'A fingerprint of each kind as its code declares it, {"greeter": "9f86d081"}: workers of two versions differ.';
 COMMENT ON COLUMN holdfast.worker.slots IS 'How many steps it executes at once.';
+COMMENT ON COLUMN holdfast.worker.lease IS 'How long its leases last: silent for longer, it holds nothing any more, and does not count as live.';
 COMMENT ON COLUMN holdfast.worker.schedules IS 'The schedules that its code declares; it plans these, and those that no code declares.';
 COMMENT ON COLUMN holdfast.worker.idle IS 'It may be waiting for a notification. Set before it sleeps, cleared lazily.';
 COMMENT ON COLUMN holdfast.worker.stuck IS 'Slots held by threads that went on after their timeout or cancellation.';
@@ -294,7 +296,7 @@ COMMENT ON COLUMN holdfast.worker.started_at IS 'When it started.';
 COMMENT ON COLUMN holdfast.worker.seen_at IS 'When it last reported; written with each beat.';
 COMMENT ON COLUMN holdfast.worker.stop_requested_at IS 'When holdfast.stop_workers() asked it to stop.';
 COMMENT ON COLUMN holdfast.worker.stopping_at IS 'When it began to stop: it claims nothing any more and finishes what it has.';
-COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped, or was taken for dead after five minutes of silence.';
+COMMENT ON COLUMN holdfast.worker.stopped_at IS 'When it had stopped, or was taken for dead after five minutes of silence, or a longer lease.';
 
 CREATE TABLE holdfast.kind (
     name      holdfast.kind_name PRIMARY KEY,
@@ -383,8 +385,8 @@ COMMENT ON COLUMN holdfast.grantee.granted_by IS 'The role that gave it.';
 
 CREATE FUNCTION holdfast.is_live(w holdfast.worker) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
-AS $$ SELECT w.stopped_at IS NULL AND w.seen_at > holdfast.now() - interval '1 minute' $$;
-COMMENT ON FUNCTION holdfast.is_live(holdfast.worker) IS 'Whether a worker has reported within the last minute and not stopped: select * from holdfast.worker w where holdfast.is_live(w).';
+AS $$ SELECT w.stopped_at IS NULL AND w.seen_at > holdfast.now() - w.lease $$;
+COMMENT ON FUNCTION holdfast.is_live(holdfast.worker) IS 'Whether a worker has reported within the length of its lease and not stopped: select * from holdfast.worker w where holdfast.is_live(w).';
 
 -- Partitions -----------------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ BEGIN
     t.args := args;
     t.priority := coalesce((options ->> 'priority')::smallint, declared.priority, 0);
     t.run_at := coalesce((options ->> 'at')::timestamptz, holdfast.now() + (options ->> 'delay')::interval, holdfast.now());
-    t.deadline := CASE WHEN options ->> 'deadline' ~ '^\s*[0-9]{4,}-' THEN (options ->> 'deadline')::timestamptz
+    t.deadline := CASE WHEN options ->> 'deadline' ~ '^[[:space:]]*[0-9]{4,}-' THEN (options ->> 'deadline')::timestamptz
                        ELSE holdfast.now() + (options ->> 'deadline')::interval END;
     t.key := CASE WHEN uniquely THEN holdfast.unique_key(t.kind, t.step, args) ELSE options ->> 'key' END;
     t.headers := nullif(options -> 'headers', 'null');
@@ -130,7 +130,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT 'unique:' || kind || '.' || step || ':' || encode(sha256(convert_to(
         -- Strings are passed over; of numbers, the zeros at the end of a fraction are left out.
-        regexp_replace(args::text, '("(?:[^"\\]|\\.)*")|(\.[0-9]*[1-9])0+(?![0-9])|\.0+(?![0-9])', '\1\2', 'g'), 'UTF8')), 'hex')
+        regexp_replace(args::text, E'("(?:[^"\\\\]|\\\\.)*")|([.][0-9]*[1-9])0+(?![0-9])|[.]0+(?![0-9])', E'\\1\\2', 'g'), 'UTF8')), 'hex')
 $$;
 COMMENT ON FUNCTION holdfast.unique_key(text, text, jsonb) IS 'The key that unique gives to a task: unique:KIND.STEP: and the SHA-256 of its args. To look one up: select * from holdfast.task where key = holdfast.unique_key(''greeter'', ''ReadName'', ''{"filename": "name.txt"}'').';
 
@@ -143,7 +143,7 @@ CREATE FUNCTION holdfast.insert_keyed(
     OUT id uuid, OUT kind text, OUT enqueued text, OUT state text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 -- Its plans are kept from when the tables were small: they must fit large ones.
-SET enable_seqscan = off
+SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
     moment timestamptz := holdfast.now();
@@ -245,7 +245,7 @@ CREATE FUNCTION holdfast.insert_free(
     ids uuid[], queues text[], kinds text[], steps text[], argss jsonb[], priorities smallint[], run_ats timestamptz[],
     deadlines timestamptz[], keys text[], headerss jsonb[]) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
+SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
     written bigint;

@@ -53,7 +53,7 @@ CREATE VIEW holdfast.parked AS
                      WHERE l.task_id = t.id AND l.attempt = t.attempt
                        AND l.finished_at >= t.claimed_at AND l.finished_at <= holdfast.now() LIMIT 1),
                     t.claimed_at) AS parked_at,
-           t.error ->> 'type' AS error_type, left(regexp_replace(t.error ->> 'message', '\s+', ' ', 'g'), 60) AS error_message
+           t.error ->> 'type' AS error_type, left(regexp_replace(t.error ->> 'message', '[[:space:]]+', ' ', 'g'), 60) AS error_message
     FROM holdfast.task t WHERE t.state = 'parked';
 COMMENT ON VIEW holdfast.parked IS 'Tasks that wait for a person: repair the cause, then: select holdfast.retry(id). parked_at is when the last attempt ended, as far as the log still knows. The args and the whole error are in holdfast.tasks.';
 
@@ -80,7 +80,7 @@ CREATE VIEW holdfast.history AS
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     CROSS JOIN LATERAL (
-        SELECT substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO \(''([^'']+)''\)')::timestamptz
+        SELECT substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO [(]''([^'']+)''[)]')::timestamptz
     ) AS b(until)
     WHERE n.nspname = :'schema' AND p.relnamespace = n.oid AND c.relname ~ '^(archive|attempt)_p[0-9]{8}$';
 COMMENT ON VIEW holdfast.history IS
@@ -122,7 +122,7 @@ AS $$
     SELECT CASE WHEN length(plain) > most THEN left(plain, most - 1) || '…' ELSE plain END
     FROM (SELECT btrim(regexp_replace(
         -- Control characters, and what turns or hides text on a terminal.
-        left(value, 10 * most), '[\u0001-\u0020\u007F-\u00A0\u00AD\u061C\u180E\u200B-\u200F\u2028-\u202E\u2060-\u206F\uFEFF]+', ' ', 'g'
+        left(value, 10 * most), E'[\\u0001-\\u0020\\u007F-\\u00A0\\u00AD\\u061C\\u180E\\u200B-\\u200F\\u2028-\\u202E\\u2060-\\u206F\\uFEFF]+', ' ', 'g'
     ))) AS made(plain)
 $$;
 COMMENT ON FUNCTION holdfast.one_line(text, integer) IS 'Internal: a text of users in one line, without control characters, shortened.';
@@ -174,7 +174,8 @@ BEGIN
         RETURN format('It is expired: it was not started before its deadline, %s; any live worker of queue %s will archive it',
             holdfast.the_time(t.deadline), t.queue);
     ELSIF t.run_at > moment AND t.errors > 0 THEN
-        SELECT k.about -> t.step ->> 'errors' INTO parking FROM holdfast.kind k WHERE k.name = t.kind OR t.kind = ANY (k.was) LIMIT 1;
+        SELECT coalesce((substring(t.headers ->> 'holdfast-retry' FROM '^[0-9]{1,9}')::integer + 1)::text, k.about -> t.step ->> 'errors')
+        INTO parking FROM holdfast.kind k WHERE k.name = t.kind OR t.kind = ANY (k.was) LIMIT 1;
         RETURN format('It waits for its next attempt at %s (in %s) after %s at this step%s, the last of them %s', holdfast.the_time(t.run_at),
             holdfast.how_long(t.run_at - moment), holdfast.how_many(t.errors, 'error'), coalesce(', of ' || parking || ' that park it', ''),
             holdfast.error_line(t.error));

@@ -99,11 +99,11 @@ BEGIN
             USING ERRCODE = '22023', HINT = 'Lower-case letters, digits, _ . and -, at most 63, not beginning with . or -.';
     END IF;
     IF jsonb_typeof(definition -> 'timing') IS DISTINCT FROM 'object'
-       OR NOT definition -> 'timing' ?| ARRAY['cron', 'every', 'times'] THEN
+       OR definition #> '{timing,function}' IS NOT NULL OR NOT definition -> 'timing' ?| ARRAY['cron', 'every', 'times'] THEN
         RAISE EXCEPTION 'holdfast: schedule % needs a timing', name USING ERRCODE = '22023',
-            HINT = 'Such as {"cron": "0 3 * * *", "tz": "Europe/Berlin"}, {"every": "15m"} or {"times": ["2027-01-01T00:00:00Z"]}.';
+            HINT = 'Such as {"cron": "0 3 * * *", "tz": "Europe/Berlin"}, {"every": "15m"} or {"times": ["2027-01-01T00:00:00Z"]}. A function is declared in the code.';
     END IF;
-    IF coalesce(definition ->> 'step', '') !~ '^[a-z][a-z0-9_-]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$' THEN
+    IF coalesce(definition ->> 'step', '') !~ '^[a-z][a-z0-9_-]{0,62}([.][A-Za-z_][A-Za-z0-9_]{0,62})?$' THEN
         RAISE EXCEPTION 'holdfast: schedule % needs the name of a step', name USING ERRCODE = '22023',
             HINT = 'Write kind.Step, such as greeter.ReadName, or the kind alone for a function.';
     END IF;
@@ -139,8 +139,11 @@ BEGIN
     PERFORM holdfast.check_options(definition, known);
     SELECT s.definition INTO was FROM holdfast.schedule s WHERE s.name = set_schedule.name FOR UPDATE;
     made := coalesce(was, defaults) || definition;
-    -- Scopes of the code's own may stay as they are.
-    PERFORM holdfast.check_definition(name, CASE WHEN definition ? 'scopes' THEN made ELSE made || '{"scopes": null}' END);
+    -- Functions of the code's own may stay as they are.
+    PERFORM holdfast.check_definition(name, made
+        || CASE WHEN definition ? 'scopes' THEN '{}' ELSE '{"scopes": null}' END::jsonb
+        || CASE WHEN made #> '{timing,function}' IS NOT NULL AND made -> 'timing' = was -> 'timing'
+                THEN '{"timing": {"every": 1}}' ELSE '{}' END::jsonb);
     IF made = was THEN
         RETURN 'unchanged';
     END IF;
@@ -204,9 +207,13 @@ CREATE FUNCTION holdfast.delete_schedule(name text, options jsonb DEFAULT '{}') 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    s holdfast.schedule := holdfast.lock_schedule(name);
+    s holdfast.schedule;
 BEGIN
     PERFORM holdfast.check_options(options, ARRAY['by', 'why']);
+    SELECT * INTO s FROM holdfast.schedule f WHERE f.name = delete_schedule.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'not there';
+    END IF;
     IF s.declared IS NOT NULL
        AND EXISTS (SELECT FROM holdfast.worker w WHERE holdfast.is_live(w) AND delete_schedule.name = ANY (w.schedules)) THEN
         RAISE EXCEPTION 'holdfast: schedule % is declared in the code of a live worker and would come back', name USING ERRCODE = 'HF459',
@@ -219,7 +226,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION holdfast.delete_schedule(text, jsonb) IS
-    'Deletes a schedule; its occurrences and tasks stay. One that a live worker''s code declares is refused: pause it. Options: by, why.';
+    'Deletes a schedule; its occurrences and tasks stay. Answers deleted, or not there. One that a live worker''s code declares is refused: pause it. Options: by, why.';
 
 CREATE FUNCTION holdfast.fire_schedule(name text, options jsonb DEFAULT '{}') RETURNS SETOF uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp

@@ -101,14 +101,14 @@ class EnqueueQueries(Base):
     def commits_early(self) -> Query[bool]:
         return self._query("commits_early", maybe_value)
 
-    def set_durable(self, durable: bool) -> Query[None]:
+    def set_durable(self, durable: bool | None) -> Query[None]:
         return self._query("set_durable", nothing, durable=durable)
 
     def declared(self, kind: str) -> Query[Declared | None]:
         return self._query("declared", maybe(Declared), kind=kind)
 
-    def archived(self, id: UUID) -> Query[bool]:
-        return self._query("archived", value, id=id)
+    def archived(self, ids: Sequence[UUID]) -> Query[bool]:
+        return self._query("archived", value, ids=list(ids))
 
     def enqueue_keyed(self, tasks: Sequence[NewTask]) -> Query[list[Placed]]:
         return self._query(
@@ -125,8 +125,8 @@ class EnqueueQueries(Base):
     def sweep_keys(self, limit: int) -> Query[int]:
         return self._query("sweep_keys", value, limit=limit)
 
-    def notify(self, queue: str) -> Query[None]:
-        return self._query("notify", nothing, queue=queue)
+    def notify(self, queue: str) -> Query[str]:
+        return self._query("notify", value, queue=queue)
 
     def notify_if_idle(self, queue: str) -> Query[None]:
         return self._query("notify_if_idle", nothing, queue=queue)

@@ -30,6 +30,9 @@ class LeaseQueries(Base):
     def overdue(self, queues: Sequence[str]) -> Query[Overdue]:
         return self._query("overdue", lambda rows: Overdue._make(rows[0]), queues=list(queues))
 
+    def begin(self, queue: str, worker: UUID, id: UUID, attempt: int) -> Query[set[UUID]]:
+        return self._query("begin", first_set, queue=queue, worker=worker, id=id, attempt=attempt)
+
     def reap(self, queue: str, limit: int, expired_by: datetime | None = None) -> Query[list[Reaped]]:
         """`expired_by`: leases that ran out later are left alone; None for all that have run out."""
         return self._query("reap", rows_of(Reaped), queue=queue, limit=limit, expired_by=expired_by)

@@ -33,7 +33,7 @@ class LifecycleQueries(Base):
         suspects: int = 1,
         id: UUID | None = None,
     ) -> Query[list[Claimed]]:
-        one_limit = crash_limits.isdecimal()
+        one_limit = not crash_limits.startswith("{")
         return self._query(
             "claim_one" if id is not None else "claim" if suspects else "claim_without_suspects",
             rows_of(Claimed),
@@ -50,8 +50,9 @@ class LifecycleQueries(Base):
             id=id,
         )
 
-    def next_due(self, queues: Sequence[str]) -> Query[tuple[float | None, bool]]:
-        return self._query("next_due", lambda rows: (rows[0][0], rows[0][1]), queues=list(queues))
+    def next_due(self, queues: Sequence[str], since: float = 0.0) -> Query[tuple[float | None, bool]]:
+        """`since`: what became due in so many seconds counts, too."""
+        return self._query("next_due", lambda rows: (rows[0][0], rows[0][1]), queues=list(queues), since=since)
 
     def obstacles(self, queue: str, above: int, known: list[str]) -> Query[Obstacles]:
         return self._query(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from types import MappingProxyType
 from uuid import UUID
 
@@ -24,6 +25,7 @@ class WorkerQueries(Base):
         queues: list[str],
         steps: list[str],
         slots: int,
+        lease: timedelta = timedelta(minutes=1),
         limits: Mapping[str, int] = MappingProxyType({}),
         only: Sequence[str] = (),
         kinds: Mapping[str, str] = MappingProxyType({}),
@@ -40,6 +42,7 @@ class WorkerQueries(Base):
             queues=queues,
             steps=steps,
             slots=slots,
+            lease=lease,
             limits=json.dumps(dict(limits)),
             only=list(only),
             kinds=json.dumps(dict(kinds)),
@@ -101,6 +104,9 @@ class WorkerQueries(Base):
 
     def same_server(self, server: str) -> Query[None]:
         return self._query("same_server", nothing, server=server)
+
+    def encoding(self) -> Query[str | bytes]:
+        return self._query("encoding", value)
 
     def isolation(self) -> Query[tuple[str, str]]:
         return self._query("isolation", lambda rows: (rows[0][0], rows[0][1]))

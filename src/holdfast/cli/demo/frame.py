@@ -61,7 +61,7 @@ def _server(story: Story, chapter: Chapter) -> None:
 
 
 def _given_database(story: Story) -> None:
-    from holdfast._db.config import redact
+    from holdfast._model.redact import redact
 
     setup = story.stage.setup
     story.screen.say(
@@ -73,7 +73,8 @@ def _given_database(story: Story) -> None:
 
 def _tell_where(story: Story) -> None:
     """What commands in another terminal need, unless they find the database by themselves."""
-    from holdfast._db.config import redact, resolve
+    from holdfast._db.config import resolve
+    from holdfast._model.redact import redact
 
     url = story.stage.setup.url or ""
     try:

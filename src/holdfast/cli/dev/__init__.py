@@ -209,7 +209,7 @@ class Dev:
     async def _after_end(self, child: "Child") -> int | None:
         """A worker ended by itself: waits for a reason to start another; the exit code if there will be none."""
         code = child.ended.result()
-        if child.started.done() and code:
+        if child.started.done() and not child.is_finished:
             self._crashes = 1 if child.age > STABLE else self._crashes + 1
             pause = min(LONGEST_PAUSE, 2.0 ** (self._crashes - 1))
             self._talk.crashed(child, pause)

@@ -47,12 +47,11 @@ class Talk:
     def _beginning(self, app: str | None, loaded: "Loaded", database: "Database") -> None:
         from holdfast.cli.introduce import database_in_short
 
-        shown = database_in_short(database)
-        schema = "" if loaded["schema"] == "holdfast" else f", schema {loaded['schema']}"
+        shown = database_in_short(database, loaded["schema"])
         commands = self._commands or []
         more = [f"… and {len(commands) - MOST_COMMANDS} more"] if len(commands) > MOST_COMMANDS else []
         rows = [
-            ("database", [shown + schema]),
+            ("database", [shown]),
             ("queues", [", ".join(loaded["queues"])]),
             ("tasks", [click.style(line(each), fg="cyan") for each in commands[:MOST_COMMANDS]] + more),
         ]
@@ -156,7 +155,8 @@ class Talk:
 
 def _where(url: str, schema: str) -> str:
     """What has to be added to commands: nothing if they find the database by themselves."""
-    from holdfast._db.config import redact, resolve, setting
+    from holdfast._db.config import resolve, setting
+    from holdfast._model.redact import redact
     from holdfast.errors import NoDatabase
 
     words = []

@@ -92,6 +92,7 @@ def _work(parent: Parent, order: Order) -> None:
     app.use(parent.hear("go"))
 
     run_worker(lambda: app.make_worker(**settings), {signal.SIGTERM: on_signal}, begun=partial(obey, parent))
+    parent.tell(finished=True)
 
 
 def _loaded(app: "App", queues: Sequence[str]) -> Loaded:

@@ -91,7 +91,17 @@ def delete(setup: Setup, /, name: str, why: str | None) -> None:
     Example:
       holdfast schedules delete customer-7
     """
-    _act(setup, "delete", name, why, f"{line(name)} is deleted.")
+    from holdfast import schedules as asked
+    from holdfast.cli.act import me
+
+    with setup.opened() as (app, queries):
+        state = app.ask(asked.delete(queries, name, by=me(), why=why))
+    if setup.json:
+        print_json({"name": name, "state": state})
+    elif state == "deleted":
+        click.echo(f"{line(name)} is deleted.")
+    else:
+        note(f"there is no schedule {line(name)}: nothing was deleted. `holdfast schedules` lists them.")
 
 
 def _act(setup: Setup, verb: str, name: str, why: str | None, said: str) -> None:

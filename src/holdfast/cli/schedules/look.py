@@ -157,7 +157,7 @@ def _declared(info: "ScheduleInfo") -> str:
 
 
 def _occurrence_row(seen: "OccurrenceInfo") -> list[Cell]:
-    end = error_line(seen.error) if seen.error and seen.state != "done" else ""
+    end = error_line(seen.error)
     return [
         f"{seen.plan_time.astimezone():%Y-%m-%d %H:%M:%S}",
         line(seen.scope, 40),

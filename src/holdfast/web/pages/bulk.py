@@ -11,7 +11,7 @@ from holdfast import insights
 from holdfast._model.filter import EVERYTHING
 from holdfast._model.overview import COUNTED
 from holdfast._sql.repair import Repair, Verb
-from holdfast.web.asking import Act, Look, filter_in
+from holdfast.web.asking import Act, Look
 from holdfast.web.bulk import MOST, RunInfo
 from holdfast.web.places import action, page
 
@@ -61,7 +61,7 @@ async def runs(look: Look) -> RunList:
 @page("/bulk/new", "Bulk action", "preview.html", live=False)
 async def preview(look: Look, *, verb: Verb, q: str = "", id: Ids | None = None) -> Preview:
     """What a verb would change, of the tasks that a filter lets through, or of these ids."""
-    chosen = filter_in(q) if not id else EVERYTHING.with_term("id", *map(str, id))
+    chosen = look.hiding.filter(q) if not id else EVERYTHING.with_term("id", *map(str, id))
     repair = Repair.of(verb, chosen)
     counted = await look(insights.look_count(look.queries, repair.narrowed))
     found = (await look(insights.look(look.queries, repair.narrowed, limit=SAMPLE))).tasks
@@ -85,10 +85,10 @@ def _type(error: Any) -> str:
 @action("/bulk", lambda run: f"/bulk/{run.id}")
 async def begin(act: Act, *, verb: Verb, q: str, why: str | None = None) -> RunInfo:
     """Begins to retry, cancel or discard everything that a filter lets through, in the background."""
-    repair = Repair.of(verb, q)
+    repair = Repair.of(verb, act.hiding.filter(q))
     counted = await act.app._run(insights.look_count(act.app._queries, repair.narrowed))
     expected = counted.number if counted.is_exact else COUNTED + 1
-    return act.runs.begin(act.app, verb, str(repair.chosen), by=act.by, why=why, expected=expected)
+    return act.runs.begin(act.app, verb, repair.chosen, by=act.by, why=why, expected=expected)
 
 
 @page("/bulk/{run}", "Bulk action", "run.html")

@@ -123,9 +123,7 @@ def banners(queues: Sequence[QueueInfo], workers: Sequence[WorkerInfo]) -> Itera
             )
         if worker.late and worker.live:
             loops = ", ".join(worker.late)
-            yield Banner(
-                "warning", f"Worker {worker.name} is behind: {loops} has not succeeded for too long.", "/workers"
-            )
+            yield Banner("bad", f"Worker {worker.name} is late: {loops} has not succeeded for too long.", "/workers")
 
 
 def growth(parked: int) -> Iterator[Banner]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from holdfast import insights
 from holdfast._model.filter import Filter
 from holdfast._model.overview import ParkedGroup
-from holdfast.web.asking import Look, filter_in
+from holdfast.web.asking import Look
 from holdfast.web.places import page
 
 MOST = 100
@@ -40,7 +40,7 @@ def grouped(chosen: Filter, found: Sequence[ParkedGroup]) -> list[Group]:
 @page("/parked", "Parked", "parked.html", menu=True)
 async def parked(look: Look, *, q: str = "") -> ParkedList:
     """Parked tasks, grouped by kind, step, exception and place; the largest group first."""
-    chosen = filter_in(q)
+    chosen = look.hiding.filter(q)
     found = await look(insights.parked_groups(look.queries, chosen, limit=MOST + 1))
     is_exact = all(each.count_is_exact for each in found)
     count = sum(each.count for each in found)

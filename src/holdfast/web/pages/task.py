@@ -16,7 +16,7 @@ from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.insights import AttemptInfo, ChangeInfo, KindInfo, options_bag
 from holdfast.web.asking import Act, Look
-from holdfast.web.hiding import HIDDEN, restored
+from holdfast.web.hiding import restored
 from holdfast.web.places import action, page
 from holdfast.web.problems import Problem
 
@@ -143,8 +143,10 @@ def _changed(args: dict[str, Any], before: Any) -> dict[str, Any] | None:
     """The args to write, with what was hidden put back; None if they are as before."""
     try:
         found: dict[str, Any] = restored(args, before)
-    except KeyError:
+    except KeyError as error:
         raise Problem(
-            400, "This cannot be stored", f"The args say {HIDDEN} where nothing was hidden: write what is meant there."
+            400,
+            "This cannot be stored",
+            f"The args say {error.args[0]}, and it is not clear what was hidden there: write what is meant.",
         ) from None
     return None if json.dumps(found, sort_keys=True) == json.dumps(before, sort_keys=True) else found

@@ -9,7 +9,7 @@ import msgspec
 from holdfast import insights
 from holdfast._model.filter import Filter
 from holdfast._model.reference import TaskInfo
-from holdfast.web.asking import Look, filter_in
+from holdfast.web.asking import Look
 from holdfast.web.places import page
 
 PAGE = 50
@@ -60,7 +60,7 @@ async def tasks(
     limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = PAGE,
 ) -> TaskList:
     """Tasks that a filter lets through, the newest first, page by page."""
-    chosen = filter_in(q)
+    chosen = look.hiding.filter(q)
     found = await look(insights.look(look.queries, chosen, limit=limit, below=below))
     if below is None and (found.next is None or found.is_cut):
         counted = insights.Counted(len(found.tasks), found.next is None)
