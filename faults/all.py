@@ -7,6 +7,7 @@ from faults import database as database
 from faults import disk as disk
 from faults import failover as failover
 from faults import inputs as inputs
+from faults import liveness as liveness
 from faults import network as network
 from faults import notices as notices
 from faults import processes as processes

@@ -96,6 +96,6 @@ def _table(told: Sequence[dict[str, Any]]) -> str:
 
 
 def _in_order(name: str) -> tuple[str, int, str]:
-    """F5b before F12."""
-    letter, number, rest = re.fullmatch(r"([A-Z])(\d+)(\w*)", name).groups()  # type: ignore[union-attr]
-    return letter, int(number), rest
+    """F5b before F12; what has no number comes last."""
+    letters, number, rest = re.fullmatch(r"([A-Za-z]+)(\d*)(\w*)", name).groups()  # type: ignore[union-attr]
+    return letters, int(number or 0), rest

@@ -95,9 +95,12 @@ def test_it_tells_everything_and_stays_until_it_is_told_to_end(start: Start, fol
     assert "another demo is running" in second.stderr
     assert embedded.find(folder) is not None
 
-    address = re.search(r"in a browser: (http://localhost:\d+/)", told)
+    address = re.search(r"in a browser: (http://localhost:\d+/)(\S+)", told)
     assert address is not None
-    assert "order" in httpx.get(f"{address[1]}tasks").text
+    with httpx.Client(base_url=address[1], follow_redirects=True) as browser:
+        assert browser.get("tasks").status_code == 401
+        assert browser.get(address[2]).status_code == 200
+        assert "order" in browser.get("tasks").text
 
     tasks = start("enqueue", "add", "x:=20", "y:=22", "--wait")  # it finds the database by itself
     assert tasks.ended() == 0, tasks.stderr

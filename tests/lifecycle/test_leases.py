@@ -141,6 +141,35 @@ def test_L10_M5_a_step_that_must_not_be_rerun_is_parked_at_once(db: Db, worker: 
     assert db.log(id) == [(1, "ReadName", "lost")]
 
 
+@pytest.mark.parametrize("limit", [0, 3])
+def test_L9_L10_what_was_claimed_ahead_and_has_not_begun_is_not_charged(db: Db, worker: UUID, limit: int) -> None:
+    id = db.enqueue()
+    ahead = f'{{"greeter.ReadName": {-1 - limit}}}'
+    assert [lose(db, worker, crash_limits=ahead) for _ in range(5)] == ["ready"] * 5
+    assert db.task(id)["crashes"] == 0
+    assert [outcome for _, _, outcome in db.log(id)] == ["lost"] * 5
+    assert "not known to have begun" in db.sql("SELECT error ->> 'message' FROM holdfast.attempt")[0][0]
+
+
+@pytest.mark.parametrize("by", ["begin", "beat"])
+@pytest.mark.parametrize(("limit", "state"), [(0, "parked"), (3, "ready")])
+def test_L9_L10_what_was_claimed_ahead_is_charged_once_it_has_begun(
+    db: Db, worker: UUID, by: str, limit: int, state: str
+) -> None:
+    task = db.claimed(worker, crash_limits=f'{{"greeter.ReadName": {-1 - limit}}}')
+    waits = db.claimed(worker, crash_limits=f'{{"greeter.ReadName": {-1 - limit}}}')
+    for _ in range(2):  # an answer may be lost, and then it is asked again
+        if by == "begin":
+            assert db.run(db.queries.begin("default", worker, task.id, task.attempt)) == {task.id}
+        else:
+            db.run(db.queries.beat("default", worker, ids([task, waits]), LEASE, begun=[task.id]))
+    assert not db.run(db.queries.begin("default", worker, waits.id, waits.attempt + 1))
+    assert not db.run(db.queries.begin("default", uuid7(), waits.id, waits.attempt))
+    db.clock.advance(LATE)
+    assert db.reap() == {task.id: state, waits.id: "ready"}
+    assert (db.task(task.id)["crashes"], db.task(waits.id)["crashes"]) == (1, 0)
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_M5_a_lease_lost_by_a_stopping_worker_is_no_crash(db: Db, worker: UUID, stopped: bool) -> None:
     register(db, worker)

@@ -155,9 +155,9 @@ async def test_paused_kinds_and_late_loops_are_told_after_what_is_worse(browser:
     texts = [each["text"] for each in (await browser.json("/api"))["banners"]]
     assert texts == [
         "Queue mail: 1 task is due, and no live worker serves it.",
-        "Worker slow is behind: reap has not succeeded for too long.",
+        "Worker slow is late: reap has not succeeded for too long.",
         "Kind greeter is paused by ada.",
     ]
     plant_parking(holdfast_url, 101, "1 minute")
     tones = [each["tone"] for each in (await browser.json("/api"))["banners"]]
-    assert tones == ["bad", "bad", "warning", "warning"]
+    assert tones == ["bad", "bad", "bad", "warning"]

@@ -66,7 +66,7 @@ class Attempt(msgspec.Struct, eq=False):
     window: int = -1
     """In which window of time it began."""
     unmarked: bool = False
-    """Whether the database must know that it begins, before it does."""
+    """It was claimed ahead, and the database must know that it begins before it does."""
     in_thread: bool = False
     lingering: bool = False
     refusals: int = 0

@@ -297,9 +297,10 @@ class Claimer:
     def _hand_over(self, queue: str, rows: list[Claimed], sent: float, ahead: bool = False) -> None:
         """`ahead`: there may be no slot for some of them yet."""
         attempts = attempts_of(rows, queue, self.worker_id, self._tasks._steps, sent)
-        if ahead and self._known.crash_limits_ahead != self._known.crash_limits:
-            for attempt in attempts:
-                attempt.unmarked = attempt.definition.max_crashes == 0
+        if ahead:
+            for each in attempts:
+                # An attempt more than its moves and errors explain may have been lost without a crash being counted.
+                each.unmarked = each.definition.max_crashes == 0 or each.number - each.moves - each.errors > 1
         self._claimed(attempts)
 
     async def _look_for_unclaimable(self, queue: str) -> None:

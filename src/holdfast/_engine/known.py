@@ -13,9 +13,9 @@ class Known:
     """The steps that a worker claims, as `kind.Step` with their old names.
 
     `crash_limits` is JSON: one number if it is the same for all, else an object by step. `crash_limits_ahead` is for
-    attempts that are claimed before there is a slot for them: a step that must not be rerun by itself has -1 there, for
-    to lose what has not begun does no harm. It is marked before it begins. `left_out` has the steps of
-    its App that it leaves to others, as kind and step.
+    attempts that are claimed before there is a slot for them: -1 less the limit says that the step has not begun, as
+    far as the database knows, so that no crash is counted if its worker is lost. `left_out` has the steps of its App
+    that it leaves to others, as kind and step.
     """
 
     steps: list[str]
@@ -34,7 +34,7 @@ class Known:
             if not only or step.kind in only or f"{step.kind}.{step.name}" in only
         }
         limits = {f"{kind}.{name}": step.max_crashes for (kind, name), step in chosen.items()}
-        ahead = {name: limit or -1 for name, limit in limits.items()}
+        ahead = {name: -1 - limit for name, limit in limits.items()}
         return cls(sorted(limits), _json(limits), _json(ahead), frozenset(tasks._steps.keys() - chosen.keys()))
 
 

@@ -181,8 +181,9 @@ class Beat:
         self, link: Link, queue: str, worker_id: UUID, attempts: list[Attempt], report: BeatReport
     ) -> None:
         ids = [a.id for a in attempts]
+        begun = [a.id for a in attempts if a.handle is not None]
         lease = timedelta(seconds=self._lease)
-        beaten = {b.id: b for b in await link.run(self._queries.beat(queue, worker_id, ids, lease))}
+        beaten = {b.id: b for b in await link.run(self._queries.beat(queue, worker_id, ids, lease, begun=begun))}
         missing = [a for a in attempts if a.id not in beaten]
         if missing:
             # Lost, or just locked by our own settle or by somebody's cancel: the row tells.

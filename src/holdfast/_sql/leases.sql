@@ -2,9 +2,11 @@
 -- The rules for writing tasks are those of `lifecycle.sql`.
 
 -- beat --
--- Renews the leases of what this worker still holds, even if a lease has passed and nobody took it.
+-- Renews the leases of what this worker still holds, even if a lease has passed and nobody took it; and marks what has
+-- begun, as `begin` does.
 UPDATE holdfast.task t
-SET lease_expires_at = holdfast.now() + :lease::interval
+SET lease_expires_at = holdfast.now() + :lease::interval,
+    max_crashes = CASE WHEN t.id = ANY (:begun::uuid[]) THEN greatest(t.max_crashes, -1 - t.max_crashes) ELSE t.max_crashes END
 WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
     SELECT c.id FROM holdfast.task c
     WHERE c.queue = :queue::text AND c.id = ANY (:ids::uuid[]) AND c.state = 'running' AND c.worker_id = :worker::uuid
@@ -56,16 +58,16 @@ SELECT holdfast.now(),
                WHERE c.state = 'ready' AND c.attempt = 0 AND c.deadline <= holdfast.now())
 
 -- begin --
--- A step that must not be rerun by itself was claimed before there was a slot for it, and begins now: from here on the
--- loss of its lease parks it.
-UPDATE holdfast.task t SET max_crashes = 0
+-- A step that was claimed before there was a slot for it begins now: its max_crashes is the limit again, so from here on
+-- the loss of its lease counts as a crash.
+UPDATE holdfast.task t SET max_crashes = greatest(t.max_crashes, -1 - t.max_crashes)
 WHERE t.queue = :queue::text AND t.id = :id::uuid AND t.worker_id = :worker::uuid AND t.attempt = :attempt::integer
 RETURNING t.id
 
 -- reap --
 -- Expired leases: back to ready with a crash, or parked when the crash budget is used up or the step must
--- not be rerun by itself. A worker that was stopping is not a crash, nor is the loss of a step that has not begun (its
--- max_crashes is -1 until then). The lost attempt is logged.
+-- not be rerun by itself. A worker that was stopping is not a crash, nor is the loss of a step that is not known to have
+-- begun (its max_crashes is negative until then). The lost attempt is logged.
 -- Only what had expired at the moment that was read before: this may have been long on its way, in an outage for all.
 WITH expired AS MATERIALIZED (
     SELECT c.*, c.max_crashes >= 0 AND NOT EXISTS (
@@ -80,7 +82,7 @@ WITH expired AS MATERIALIZED (
     SELECT e.id, e.queue, e.kind, e.step, e.args, e.moves, e.attempt, e.worker_id, e.claimed_at, 'lost',
            jsonb_build_object('type', 'WorkerLost', 'message',
                format('worker %s let its lease run out at %s', e.worker_id, e.lease_expires_at)
-               || CASE WHEN e.max_crashes < 0 THEN ', before the step began' ELSE '' END),
+               || CASE WHEN e.max_crashes < 0 THEN '; the step is not known to have begun, and no crash is counted' ELSE '' END),
            (SELECT p.report FROM holdfast.progress p WHERE p.task_id = e.id AND p.queue = e.queue AND p.attempt = e.attempt),
            e.max_crashes = 0 OR e.crashes >= e.max_crashes AND e.crashed, e.run_at
     FROM expired e

@@ -90,7 +90,7 @@ COMMENT ON COLUMN holdfast.task.lease_expires_at IS 'When the lease ends unless 
 
 COMMENT ON COLUMN holdfast.task.claimed_at IS 'When the last attempt began.';
 
-COMMENT ON COLUMN holdfast.task.max_crashes IS 'Parked when crashes exceed this; 0: parked when its worker is lost, never rerun by itself; -1: the same, and the step has not begun, so it is queued again. Written at claim, from the code.';
+COMMENT ON COLUMN holdfast.task.max_crashes IS 'Parked when crashes exceed this; 0: parked when its worker is lost, never rerun by itself; negative (-1 less the limit): the step was claimed ahead and is not known to have begun, so no crash is counted if its worker is lost. Written at claim, from the code.';
 
 COMMENT ON COLUMN holdfast.task.cancel_at IS 'When its cancellation was asked for while it was running.';
 

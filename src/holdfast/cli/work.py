@@ -1,6 +1,7 @@
 """`holdfast worker` and `holdfast stop`."""
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -154,12 +155,19 @@ def run_worker(
     with loaded_set_aside(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         loop = runner.get_loop()
         serving = loop.create_task(_serve(make, on_signals, drain, begun), name="holdfast serve")
+        turned = asyncio.Event()
         while not serving.done():
+            turned.clear()
+            loop.call_soon(turned.set)
             try:
                 loop.run_until_complete(serving)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
+                if not turned.is_set():
+                    # Without its descriptors the loop fails again and again, and so would closing it.
+                    log.critical("the event loop of this process cannot go on, and the worker ends: %r", error)
+                    os._exit(FAILED)
                 if not serving.done() and not loop.is_closed():
                     # Code beside the worker has stopped the loop, or a Task or a callback of its own tried to exit.
                     log.error("something in this process tried to end its event loop; the worker goes on: %r", error)

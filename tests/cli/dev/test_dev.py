@@ -194,6 +194,7 @@ def test_new_tasks_and_new_warnings_are_told_at_a_reload(cli: Cli, dev: Callable
     process.says("new: holdfast enqueue mail to=… copies:=2")
     process.says("new: holdfast enqueue odd.Odd n:=…")
     process.says("warning: odd.Odd: its return annotation names Nowhere")
+    process.says("Reloaded in")
     assert answer(cli, "mail", "to=Ada") is None  # its queue is served as well
 
 

@@ -12,8 +12,13 @@ from holdfast._sql.records import Beaten, Overdue, Reaped
 class LeaseQueries(Base):
     """Leases, and what becomes of tasks whose time has run out."""
 
-    def beat(self, queue: str, worker: UUID, ids: Sequence[UUID] | Ids, lease: timedelta) -> Query[list[Beaten]]:
-        return self._query("beat", rows_of(Beaten), queue=queue, worker=worker, ids=array(ids), lease=lease)
+    def beat(
+        self, queue: str, worker: UUID, ids: Sequence[UUID] | Ids, lease: timedelta, begun: Sequence[UUID] = ()
+    ) -> Query[list[Beaten]]:
+        """`begun`: those of them that are executed."""
+        return self._query(
+            "beat", rows_of(Beaten), queue=queue, worker=worker, ids=array(ids), lease=lease, begun=array(begun)
+        )
 
     def hurriedly(self) -> Query[None]:
         return self._query("hurriedly", nothing)
