@@ -34,6 +34,16 @@ def test_a_worker_that_vanished_and_threads_that_are_stuck(cli: Cli) -> None:
     assert lost.level == "warning" and "gone on box" in lost.found
 
 
+def test_M19_a_worker_that_is_late(cli: Cli) -> None:
+    plant_worker(cli)
+    rows(cli, "UPDATE holdfast.worker SET late = '{loop}'")
+    late = diagnosed(cli, "workers")
+    assert late.level == "warning" and late.found == "late: w1 on box (loop)"
+    assert any(line.startswith("holdfast stop ") for line in late.cure)
+    rows(cli, "UPDATE holdfast.worker SET late = '{}'")
+    assert diagnosed(cli, "workers").level == "fine"
+
+
 def test_X4_workers_of_different_versions_and_declarations(cli: Cli) -> None:
     plant_worker(cli)
     assert diagnosed(cli, "versions", version="1.2.3").level == "fine"

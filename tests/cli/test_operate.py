@@ -128,6 +128,16 @@ def test_workers_are_live_lost_or_stopped(cli: Cli) -> None:
     assert len(cli.json("workers", "--all", "--limit", "1")) == 1
 
 
+def test_M19_a_worker_that_is_late_is_shown_in_red(cli: Cli) -> None:
+    late = plant_worker(cli, "busy")
+    rows(cli, "update holdfast.worker set late = '{loop}'")
+    with Terminal(cli.url, "workers", columns=200) as terminal:
+        assert terminal.ended() == 0
+    assert "\x1b[31mrunning, late: loop" in terminal.raw
+    [found] = cli.json("workers")
+    assert (found["id"], found["late"]) == (late, ["loop"])
+
+
 def test_the_names_of_workers_are_shown_harmlessly(cli: Cli) -> None:
     plant_worker(cli, HARMFUL)
     result = cli("workers")

@@ -141,14 +141,29 @@ async def test_S11_scopes_that_take_long_hold_up_nobody(planner: Planner) -> Non
     await asyncio.wait([running])
 
 
-async def test_S11_a_scope_function_that_exits(planner: Planner) -> None:
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit, Odd])
+@pytest.mark.parametrize("how", ["def", "async def"])
+async def test_S11_a_scope_function_that_raises_what_is_no_exception(
+    planner: Planner, error: type[BaseException], how: str
+) -> None:
+    def find() -> list[str]:
+        raise error("no")
+
+    async def find_async() -> list[str]:
+        return find()
+
     declare(planner.app)
-    declare(planner.app, name="odd", scopes=lambda: sys.exit("no"))
+    declare(planner.app, name="odd", scopes=find if how == "def" else find_async)
     scheduler = await planner.scheduler()
-    planner.clock.advance("1h")
-    await scheduler.round()
-    assert planner.times() == ["20 13:00"]
-    assert planner.row("odd")["error"] == "SystemExit: no"
+    for hour in ("13", "14"):
+        planner.clock.advance("1h")
+        await scheduler.round()
+        assert planner.times()[-1] == f"20 {hour}:00"
+    assert planner.row("odd")["error"].startswith(error.__name__)
 
 
 APP = """

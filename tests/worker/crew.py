@@ -99,6 +99,12 @@ async def kill_worker(ctx: Context) -> None:
 
 
 @app.task
+async def kill_at_once(ctx: Context) -> None:
+    write_line(log_of(ctx), "begin", ctx)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
 async def fork(ctx: Context) -> int:
     """Forks: the child goes on in the worker's own loop, as after a careless os.fork()."""
     write_line(log_of(ctx), "begin", ctx)

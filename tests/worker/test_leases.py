@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import ConfigError, Context, Ref, Tasks
 from holdfast._db.link import Link
+from holdfast._engine import worker as engine
 from holdfast._engine.reap import Reaper
 from holdfast._engine.settings import WorkerSettings
 from holdfast._model.ids import uuid7
@@ -140,9 +141,9 @@ async def test_L3_long_tasks_are_renewed_in_one_statement_and_short_ones_never(h
         def __getattr__(self, name: str) -> Any:
             return getattr(worker._queries, name)
 
-        def beat(self, queue: str, id: Any, ids: list[Any], lease: Any) -> Any:
+        def beat(self, queue: str, id: Any, ids: list[Any], lease: Any, **more: Any) -> Any:
             beats.append(len(ids))
-            return beat(queue, id, ids, lease)
+            return beat(queue, id, ids, lease, **more)
 
     async with running(worker):
         worker.beat._queries = Watched()  # type: ignore[assignment]
@@ -379,3 +380,17 @@ async def _held_by_a_dead_worker(holdfast: Harness, lease: str = "-1s") -> Ref[s
     taken = "UPDATE holdfast.task SET state = 'running', attempt = 1, worker_id = $1, lease_expires_at = holdfast.now()"
     sql(holdfast.url, f"{taken} + $2::interval", uuid7(), lease)
     return ref
+
+
+async def test_L9_the_beat_marks_what_has_begun_of_what_was_claimed_ahead(
+    holdfast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "UNSTARTED", 600.0)
+    await holdfast.app.enqueue_many([hold.bind() for _ in range(3)])
+    worker = holdfast.worker(concurrency=1, lease=30, beat=0.1)
+    worker.claimer._shares.share = lambda queue: 3  # type: ignore[method-assign]
+    limits = "SELECT max_crashes FROM holdfast.task ORDER BY max_crashes"
+    async with running(worker):
+        await until(lambda: (worker.roster.busy, len(worker.roster.ready)) == (1, 2), "for the claim")
+        await until(lambda: sql(holdfast.url, limits) == [(-4,), (-4,), (3,)], "for a beat")
+        gate.set()

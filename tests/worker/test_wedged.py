@@ -1,5 +1,6 @@
 """Processes that half live: a dead loop under a live beat, forked children, skewed clocks."""
 
+import asyncio
 import os
 import signal
 from collections import Counter
@@ -13,7 +14,7 @@ from holdfast import App
 from holdfast._engine.lease import EXIT_WEDGED
 
 from . import crew as crew_module
-from .crew import fork, nap, pay, wedge
+from .crew import fork, kill_at_once, nap, pay, wedge
 from .support import Crew, attempts, crew, read_lines, row, sql, until
 
 
@@ -72,6 +73,32 @@ async def test_L9_L10_what_has_not_begun_is_not_parked_with_its_worker(
     assert len(never) <= slots, f"of {len(parked)} that were parked and {held} that were held"
     executed = Counter(line.task for line in read_lines(log) if line.word == "begin")
     assert (len(executed), max(executed.values())) == (count - len(never), 1), "every other one began once"
+    await app.close()
+
+
+async def test_L9_what_has_not_begun_is_not_charged_and_who_kills_workers_is_found(
+    app: App, own_url: str, log: Path
+) -> None:
+    count, headers = 3000, {"log": str(log)}
+    await app.enqueue_many([nap.bind(0) for _ in range(count)], headers=headers)
+    culprit = await app.enqueue(kill_at_once.bind(), headers=headers)
+    await app.enqueue_many([nap.bind(0) for _ in range(count)], headers=headers)
+    deaths, left = 0, "SELECT count(*) FROM holdfast.task WHERE state <> 'parked'"
+    slots = 10
+    quick = {"lease": 1.5, "reap": 0.3, "concurrency": slots}
+    with crew(own_url, log, 1, **quick) as members:
+        while sql(own_url, left) != [(0,)]:
+            if members[-1].process.poll() is not None:
+                deaths += 1
+                members.append(Crew(own_url, log, quick))
+            charged = {str(id) for (id,) in sql(own_url, "SELECT id FROM holdfast.tasks WHERE crashes > 0")}
+            begun = {line.task for line in read_lines(log)}
+            # One for each slot may have been about to begin: the database is told just before.
+            assert len(charged - begun) <= slots * deaths
+            await asyncio.sleep(0.05)
+    assert deaths in (4, 5), "the first one may pass for what had not begun"
+    assert sql(own_url, "SELECT id FROM holdfast.task") == [(culprit.id,)]
+    assert sql(own_url, "SELECT count(*) FROM holdfast.archive WHERE state = 'done'") == [(2 * count,)]
     await app.close()
 
 
