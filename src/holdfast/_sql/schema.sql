@@ -1339,12 +1339,8 @@ COMMENT ON FUNCTION holdfast.longest_retention() IS 'Internal: the longest reten
 CREATE FUNCTION holdfast.new_id() RETURNS uuid
     LANGUAGE sql PARALLEL SAFE
     AS $$
-    SELECT encode(
-        set_bit(set_bit(
-            overlay(uuid_send(gen_random_uuid())
-                    PLACING substring(int8send(floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000)::bigint) FROM 3)
-                    FROM 1 FOR 6),
-            52, 1), 53, 1), 'hex')::uuid
+    SELECT (overlay(lpad(to_hex(floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 4096000)::bigint), 15, '0')
+                    PLACING '7' FROM 13 FOR 0) || right(gen_random_uuid()::text, 17))::uuid
 $$;
 
 COMMENT ON FUNCTION holdfast.new_id() IS 'A new task id: a UUID of version 7, ordered by time.';
