@@ -64,6 +64,14 @@ class Operations(ABC):
         """Gives a parked task up."""
         await self._run(self._queries.discard(as_uuid(id), insights.options_bag(by=by, why=why)))
 
+    async def again(self, id: UUID | str, /, *, by: str | None = None, why: str | None = None) -> UUID:
+        """Enqueues a task that has ended anew, a cancelled one perhaps, and answers the new one's id.
+
+        The new one begins at the step where the old one ended, with the same args. Its header `holdfast-again` has the
+        old one's id.
+        """
+        return await self._run(self._queries.again(as_uuid(id), insights.options_bag(by=by, why=why)))
+
     async def retry_many(self, filter: str, /, **options: Unpack[RetryManyOptions]) -> Tally:
         """Resumes all parked tasks that a filter lets through, as `retry` does one.
 

@@ -228,6 +228,10 @@ class SyncApp:
         """As `App.discard`, blocking."""
         self._run(self._queries.discard(as_uuid(id), insights.options_bag(by=by, why=why)))
 
+    def again(self, id: UUID | str, /, *, by: str | None = None, why: str | None = None) -> UUID:
+        """As `App.again`, blocking."""
+        return self._run(self._queries.again(as_uuid(id), insights.options_bag(by=by, why=why)))
+
     def retry_many(self, filter: str, /, **options: Unpack[RetryManyOptions]) -> Tally:
         """As `App.retry_many`, blocking."""
         return plans.drive_sync(many(self._queries, Repair.of("retry", filter, **options)), self._run)

@@ -132,6 +132,25 @@ def test_cancel_and_discard(cli: Cli) -> None:
     assert cli.show(second)["task"]["state"] == "discarded"
 
 
+def test_a_cancelled_task_is_enqueued_again_and_each_tells_of_the_other(cli: Cli) -> None:
+    old = cli.enqueue("greeter.ReadName", "filename=a.txt", "--key", "k", "--priority", "3", "--header", "a=b")
+    assert "it has not ended" in cli("again", old, code=1).stderr
+    cli("cancel", old)
+    assert f"to enqueue the same anew: holdfast again {old}" in cli("retry", old, code=1).stderr
+    [answer] = json.loads(cli("again", old, "--why", "a mistake", "--json").stdout)
+    new, told = cli.show(answer["id"])["task"], cli.show(old)
+    assert answer["again"] == old and new["state"] == "ready"
+    for name in ("kind", "step", "args", "queue", "priority", "key"):
+        assert new[name] == told["task"][name], name
+    assert new["headers"] == {"a": "b", "holdfast-again": old}
+    change = told["changes"][-1]
+    assert (change["action"], change["why"], change["new"]) == ("again", "a mistake", {"id": new["id"]})
+    assert new["id"] in cli("show", old).stdout and old in cli("show", new["id"]).stdout
+    held = cli("again", old, code=1)
+    assert "key" in held.stderr and len(cli.json("tasks", "state:ready")["tasks"]) == 1
+    cli("again", NO_TASK, code=3)
+
+
 def test_options_go_before_or_after_the_command(cli: Cli) -> None:
     cli.environment["HOLDFAST_URL"] = None
     id = cli("--url", cli.url, "enqueue", "send").stdout.strip()
@@ -169,7 +188,7 @@ def test_what_the_database_refuses_is_told_without_a_traceback(cli: Cli) -> None
 
 @pytest.mark.parametrize(
     "name",
-    ["tasks", "parked", "wait", "show", "retry", "cancel", "discard", "queues", "kinds", "workers", "pause", "resume"],
+    ["tasks", "parked", "wait", "show", "retry", "cancel", "discard", "again", "queues", "kinds", "workers", "pause", "resume"],
 )
 def test_help_has_an_example_that_is_understood(cli: Cli, name: str) -> None:
     told = cli(name, "--help").stdout

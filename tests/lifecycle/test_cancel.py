@@ -55,6 +55,17 @@ def test_M11_Q8_running_is_only_marked_and_the_first_mark_stays(db: Db, worker: 
     assert db.run(db.queries.fences("default", [task.id]))[task.id].cancelled is True
 
 
+def test_a_cancelled_task_that_is_enqueued_again_takes_over_a_key_that_is_held_for_longer(db: Db) -> None:
+    id = db.one("SELECT holdfast.enqueue('greeter.ReadName', '{}', '{\"key\": \"k\", \"unique_for\": \"1 hour\"}')")
+    db.cancel(id)
+    new = db.run(db.queries.again(id, b'{"by": "ann"}'))
+    assert db.sql("SELECT key, task_id FROM holdfast.key") == [("k", new)]
+    assert (db.task(new)["key"], db.task(new)["headers"]) == ("k", {"holdfast-again": str(id)})
+    assert changes(db, id)[-1] == ("again", "ann", None)
+    with pytest.raises(psycopg.Error, match="it has not ended"):
+        db.run(db.queries.again(new, b"{}"))
+
+
 @pytest.mark.parametrize("name", ["advance", "keep", "retried", "failed", "snoozed", "released"])
 def test_M11_whatever_would_go_on_respects_the_cancellation(db: Db, worker: UUID, name: str) -> None:
     task, other = db.claimed(worker), db.claimed(worker)

@@ -194,6 +194,7 @@ for _verb in ("retry", "discard", "cancel"):
     statement(_verb, "operator", f"SELECT holdfast.{_verb}($1)")
     command("operator", _verb, "ID")
     command("operator", _verb, "--where", f"kind:greeter state:{'ready' if _verb == 'cancel' else 'parked'}", "--yes")
+statement("again", "operator", "SELECT holdfast.again($1)")
 statement("pause", "operator", """SELECT holdfast.pause('q', '{"what": "queue"}')""")
 statement("resume", "operator", """SELECT holdfast.resume('q', '{"what": "queue"}')""")
 statement("stop_workers", "operator", "SELECT holdfast.stop_workers()")

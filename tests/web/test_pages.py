@@ -172,6 +172,17 @@ async def test_a_task_that_has_ended_cannot_be_cancelled(browser: Browser, holdf
     assert (await browser.post(f"/tasks/{id}/cancel", status=409)).status_code == 409
 
 
+async def test_a_task_that_was_given_up_is_enqueued_again_by_a_button(browser: Browser, holdfast_url: str) -> None:
+    id = plant_task(holdfast_url)
+    await browser.post(f"/tasks/{id}/discard")
+    place = f"/tasks/{id}/again"
+    assert place in await browser.page(f"/tasks/{id}")
+    answer = await browser.post(place)
+    new = (await browser.json(f"/api{answer.headers['location']}"))["task"]
+    assert (new["state"], new["headers"]) == ("ready", {"holdfast-again": id})
+    assert f"/tasks/{new['id']}/again" not in await browser.page(f"/tasks/{new['id']}")
+
+
 # --- parked
 
 

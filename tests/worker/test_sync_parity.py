@@ -28,7 +28,7 @@ from holdfast.testing import Harness
 from .support import running, until
 
 SHARED = ["cancel", "close", "discard", "enqueue", "enqueue_many", "info", "ref", "result", "retry", "stop_workers"]
-SHARED += ["retry_many", "cancel_many", "discard_many", "explain", "pause", "resume", "failures"]
+SHARED += ["again", "retry_many", "cancel_many", "discard_many", "explain", "pause", "resume", "failures"]
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any, str]]:
@@ -86,6 +86,7 @@ async def test_the_answers_are_the_same(holdfast: Harness) -> None:
         assert later.info().state == "cancelled"
         with pytest.raises(WrongState):
             sync.discard(ref.id)
+        assert sync.info(sync.again(later.id, by="ann")).headers == {"holdfast-again": str(later.id)}
         assert sync.retry_many("state:parked") == Tally()
         assert sync.cancel_many("args.n:77").done == {"cancelled": 2}
         with pytest.raises(TaskNotFound):

@@ -15,7 +15,7 @@ SELECT g.rights FROM (
         WHEN 'producer' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed', 'insert_free']
         WHEN 'worker' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed', 'insert_free', 'ensure_partition', 'ensure_partitions',
                                  'drop_oldest_partition', 'summarize_log', 'set_default', 'note_backfill']
-        WHEN 'operator' THEN ARRAY['retry', 'cancel', 'discard', 'lock_free', 'stop_workers', 'pause', 'resume', 'set_queue', 'set_default',
+        WHEN 'operator' THEN ARRAY['retry', 'cancel', 'discard', 'again', 'lock_free', 'stop_workers', 'pause', 'resume', 'set_queue', 'set_default',
                                    'set_schedule', 'pause_schedule', 'resume_schedule', 'delete_schedule', 'fire_schedule', 'note_backfill']
         ELSE '{}' END))
     UNION ALL

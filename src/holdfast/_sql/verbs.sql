@@ -12,6 +12,10 @@ SELECT holdfast.cancel(:id::uuid, :options::jsonb)
 -- Gives a parked task up.
 SELECT holdfast.discard(:id::uuid, :options::jsonb)
 
+-- again --
+-- Enqueues a task that has ended anew.
+SELECT holdfast.again(:id::uuid, :options::jsonb)
+
 -- retry_many --
 -- Resumes those of these tasks that stand as they were seen, may still start and are locked by nobody. With a spacing, each is due that
 -- much later than the one before it, the first not before the given time: the answers say when.

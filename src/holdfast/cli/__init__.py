@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "retry": ("act:retry", "Resume parked tasks where they stand."),
         "cancel": ("act:cancel", "Cancel tasks."),
         "discard": ("act:discard", "Give parked tasks up."),
+        "again": ("act:again", "Enqueue tasks that have ended anew."),
         "wait": ("tasks:wait", "Wait until tasks have ended."),
     },
     "Operate": {

@@ -1,6 +1,6 @@
-"""`holdfast retry`, `cancel` and `discard`: what people do to tasks, one by one or all that match a filter."""
+"""`holdfast retry`, `cancel`, `discard` and `again`: what people do to tasks, one by one or all that match a filter."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +9,7 @@ from holdfast.cli.bulk import act_on_matching
 from holdfast.cli.filters import FilterCommand, filter_of
 from holdfast.cli.options import Setup, common_options, json_object, pass_setup
 from holdfast.cli.output import Failure, failure_of, print_json, report
-from holdfast.errors import ConfigError, TaskNotFound, WrongState
+from holdfast.errors import ConfigError, KeyTaken, TaskNotFound, WrongState
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast._sql.queries import Queries
     from holdfast._sql.query import Query
     from holdfast._sql.repair import Verb
+    from holdfast.sync import SyncApp
 
 _PER = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -141,6 +142,32 @@ def discard(setup: Setup, /, ids: Sequence[str], where: str | None, why: str | N
         _do(setup, "discard", ids, {"why": why}, way)
 
 
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--why", help="The reason; it is kept with the old task.")
+@common_options
+@pass_setup
+def again(setup: Setup, /, ids: Sequence[str], why: str | None) -> None:
+    """Enqueue tasks that have ended anew, such as cancelled ones.
+
+    The new one begins at the step where the old one ended, with its args, queue, priority, key and headers. Each tells
+    of the other: `holdfast show ID`. An ID may be shortened to its first 8 or more characters.
+
+    \b
+    Example:
+      holdfast again 01890a5d-ac96-774b-bcce-b302099a8057 --why "cancelled by mistake"
+    """
+    from holdfast import insights
+
+    options = insights.options_bag(by=me(), why=why)
+
+    def enqueue(app: "SyncApp", queries: "Queries", id: "UUID") -> tuple[dict[str, Any], str]:
+        new = app.ask(queries.again(id, options))
+        return {"id": new, "again": id}, f"{new} is {id} again."
+
+    _each(setup, ids, enqueue)
+
+
 def _do(setup: Setup, verb: "Verb", ids: Sequence[str], bag: dict[str, Any], way: dict[str, Any]) -> None:
     from holdfast import insights
 
@@ -149,7 +176,13 @@ def _do(setup: Setup, verb: "Verb", ids: Sequence[str], bag: dict[str, Any], way
     for option, given in way.items():
         if given and option != "yes":
             raise click.UsageError(f"--{option.replace('_', '-')} is for --where.")
-    _each(setup, verb, ids, insights.options_bag(by=me(), **bag))
+    options = insights.options_bag(by=me(), **bag)
+
+    def act(app: "SyncApp", queries: "Queries", id: "UUID") -> tuple[dict[str, Any], str]:
+        state = app.ask(_query(queries, verb, id, options))
+        return {"id": id, "state": state}, f"{id} is {state}."
+
+    _each(setup, ids, act)
 
 
 def _do_many(
@@ -165,7 +198,9 @@ def _do_many(
     act_on_matching(setup, Repair.of(verb, filter_of([where]), by=me(), **bag, **way), yes=yes)
 
 
-def _each(setup: Setup, verb: "Verb", ids: Sequence[str], options: bytes) -> None:
+def _each(
+    setup: Setup, ids: Sequence[str], act: "Callable[[SyncApp, Queries, UUID], tuple[dict[str, Any], str]]"
+) -> None:
     """Does something to each task. What cannot be done is told, and the rest is done all the same."""
     from holdfast.cli.ids import find_id
 
@@ -175,15 +210,15 @@ def _each(setup: Setup, verb: "Verb", ids: Sequence[str], options: bytes) -> Non
         for text in ids:
             try:
                 id = find_id(app, queries, text)
-                state = app.ask(_query(queries, verb, id, options))
-            except (TaskNotFound, WrongState, Failure) as error:
+                answer, said = act(app, queries, id)
+            except (TaskNotFound, WrongState, KeyTaken, Failure) as error:
                 failure = error if isinstance(error, Failure) else failure_of(error)
                 failed = failed or failure
                 report(failure, as_json=setup.json)
             else:
-                answers.append({"id": id, "state": state})
+                answers.append(answer)
                 if not setup.json:
-                    click.echo(f"{id} is {state}.")
+                    click.echo(said)
     if setup.json:
         print_json(answers)
     if failed is not None:

@@ -358,7 +358,7 @@ CREATE INDEX change_at ON holdfast.change (at);
 COMMENT ON TABLE holdfast.change IS 'Every repair and operator action: who, when, why, the old and the new value.';
 COMMENT ON COLUMN holdfast.change.id IS 'UUID of version 7, ordered by time.';
 COMMENT ON COLUMN holdfast.change.task_id IS 'The task it was done to, if to one.';
-COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard, stop, pause, resume or set.';
+COMMENT ON COLUMN holdfast.change.action IS 'retry, cancel, discard, again, stop, pause, resume or set.';
 COMMENT ON COLUMN holdfast.change.by IS 'Who: as given, else the database role.';
 COMMENT ON COLUMN holdfast.change.role IS 'The database role that logged in, whoever it says it is.';
 COMMENT ON COLUMN holdfast.change.why IS 'The reason given.';

@@ -7,6 +7,7 @@ DROP FUNCTION holdfast.resume(text, jsonb);
 DROP FUNCTION holdfast.pause(text, jsonb);
 DROP FUNCTION holdfast.pausable(text, jsonb);
 DROP FUNCTION holdfast.stop_workers(uuid, jsonb);
+DROP FUNCTION holdfast.again(uuid, jsonb);
 DROP FUNCTION holdfast.discard(uuid, jsonb);
 DROP FUNCTION holdfast.cancel(uuid, jsonb);
 DROP FUNCTION holdfast.retry(uuid, jsonb);

@@ -1,4 +1,4 @@
--- The other public verbs: retry, cancel, discard, stop, pause, resume, set_queue, set_default.
+-- The other public verbs: retry, cancel, discard, again, stop, pause, resume, set_queue, set_default.
 -- `holdfast.` stands for the schema's quoted name and :'schema' for its name as a literal.
 
 -- Looks the task up, locks it, and refuses clearly: HF404 no such task, HF409 not in such a state.
@@ -17,7 +17,7 @@ BEGIN
                 HINT = 'Is this the right database, and the right schema?';
         END IF;
         RAISE EXCEPTION 'holdfast: cannot % task %: it is already %', verb, id, ended USING ERRCODE = 'HF409',
-            HINT = 'Finished tasks are history; enqueue a new one.';
+            HINT = format('Finished tasks are history; to enqueue the same anew: holdfast again %s, or select %I.again(%L).', id, :'schema', id);
     END IF;
     IF NOT found_task.state = ANY (states) THEN
         RAISE EXCEPTION 'holdfast: cannot % task %: it is %', verb, id, found_task.state USING ERRCODE = 'HF409',
@@ -148,6 +148,34 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION holdfast.discard(uuid, jsonb) IS 'Gives a parked task up: it is archived as discarded. Options: by, why.';
+
+CREATE FUNCTION holdfast.again(id uuid, options jsonb DEFAULT '{}') RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    a holdfast.archive;
+    new uuid := holdfast.new_id();
+BEGIN
+    PERFORM holdfast.check_options(options, ARRAY['by', 'why']);
+    SELECT * INTO a FROM holdfast.archive f WHERE f.id = again.id LIMIT 1;
+    IF NOT FOUND THEN
+        PERFORM holdfast.lock_task(id, 'again', ARRAY['ready', 'running', 'waiting', 'parked']);
+        RAISE EXCEPTION 'holdfast: cannot enqueue task % again: it has not ended', id USING ERRCODE = 'HF409',
+            HINT = 'To resume a parked task is to retry it.';
+    END IF;
+    -- A key that was to be held for longer is now held by the new one.
+    UPDATE holdfast.key k SET task_id = new WHERE k.queue = a.queue AND k.key = a.key AND k.task_id = a.id;
+    PERFORM holdfast.enqueue(a.kind || '.' || a.step, a.args, jsonb_strip_nulls(jsonb_build_object(
+        'id', new, 'queue', a.queue, 'priority', a.priority, 'key', a.key, 'on_conflict', CASE WHEN a.key IS NOT NULL THEN 'raise' END,
+        'headers', coalesce(a.headers, '{}') || jsonb_build_object('holdfast-again', a.id))));
+    INSERT INTO holdfast.change (task_id, action, by, why, old, new)
+    VALUES (id, 'again', coalesce(options ->> 'by', session_user), options ->> 'why',
+            jsonb_build_object('state', a.state, 'step', a.step), jsonb_build_object('id', new));
+    RETURN new;
+END
+$$;
+COMMENT ON FUNCTION holdfast.again(uuid, jsonb) IS
+    'Enqueues a task that has ended anew, at the step where it ended and with the same args, and answers the new id. Its header holdfast-again names the old one, whose changes name the new one. Options: by, why.';
 
 CREATE FUNCTION holdfast.archive_task(t holdfast.task, final_state text, reason text) RETURNS void
 LANGUAGE plpgsql

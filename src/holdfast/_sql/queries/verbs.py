@@ -20,6 +20,9 @@ class VerbQueries(Base):
     def discard(self, id: UUID, options: bytes) -> Query[str]:
         return self._query("discard", value, id=id, options=text(options))
 
+    def again(self, id: UUID, options: bytes) -> Query[UUID]:
+        return self._query("again", value, id=id, options=text(options))
+
     def retry_many(
         self,
         ids: Sequence[UUID] | Ids,

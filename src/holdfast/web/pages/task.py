@@ -139,6 +139,12 @@ async def discard(act: Act, *, id: UUID, why: str | None = None) -> Acted:
     return Acted(id, await act.app._run(act.app._queries.discard(id, bag)))
 
 
+@action("/tasks/{id}/again", _to_the_task)
+async def again(act: Act, *, id: UUID, why: str | None = None) -> Acted:
+    """Enqueues a task that has ended anew, at the step where it ended, and shows the new one."""
+    return Acted(await act.app.again(id, by=act.by, why=why), "ready")
+
+
 def _changed(args: dict[str, Any], before: Any) -> dict[str, Any] | None:
     """The args to write, with what was hidden put back; None if they are as before."""
     try:
