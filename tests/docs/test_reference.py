@@ -54,7 +54,7 @@ def test_the_generated_pages_have_everything() -> None:
         assert f"### holdfast {command}\n" in pages["cli"]
     assert pages["cli"].count("```console") >= 25  # every command has an example
     assert all(f"`{each.variable}`" in pages["settings"] for each in SETTINGS.values())
-    for name in ("enqueue", "enqueue_many", "retry", "cancel", "discard", "again", "explain", "pause", "resume", "stop_workers"):
+    for name in ("enqueue", "enqueue_many", "retry", "cancel", "discard", "again", "explain", "pause", "resume"):
         assert f"### {name}\n" in pages["schema"]
     for table in ("task", "archive", "attempt", "worker", "kind", "queue", "change"):
         assert f"### {table}\n" in pages["schema"]

@@ -56,7 +56,7 @@ def test_M11_Q8_running_is_only_marked_and_the_first_mark_stays(db: Db, worker: 
 
 
 def test_a_cancelled_task_that_is_enqueued_again_takes_over_a_key_that_is_held_for_longer(db: Db) -> None:
-    id = db.one("SELECT holdfast.enqueue('greeter.ReadName', '{}', '{\"key\": \"k\", \"unique_for\": \"1 hour\"}')")
+    id = db.one('SELECT holdfast.enqueue(\'greeter.ReadName\', \'{}\', \'{"key": "k", "unique_for": "1 hour"}\')')
     db.cancel(id)
     new = db.run(db.queries.again(id, b'{"by": "ann"}'))
     assert db.sql("SELECT key, task_id FROM holdfast.key") == [("k", new)]

@@ -194,7 +194,15 @@ for _verb in ("retry", "discard", "cancel"):
     statement(_verb, "operator", f"SELECT holdfast.{_verb}($1)")
     command("operator", _verb, "ID")
     command("operator", _verb, "--where", f"kind:greeter state:{'ready' if _verb == 'cancel' else 'parked'}", "--yes")
-statement("again", "operator", "SELECT holdfast.again($1)")
+
+
+@may("operator")
+def again(case: Case) -> None:
+    id = case.task()
+    execute(case.owner, "SELECT holdfast.cancel($1)", id)
+    case.sql("SELECT holdfast.again($1)", id)
+
+
 statement("pause", "operator", """SELECT holdfast.pause('q', '{"what": "queue"}')""")
 statement("resume", "operator", """SELECT holdfast.resume('q', '{"what": "queue"}')""")
 statement("stop_workers", "operator", "SELECT holdfast.stop_workers()")

@@ -186,6 +186,41 @@ async def test_a_task_that_was_given_up_is_enqueued_again_by_a_button(browser: B
 # --- parked
 
 
+async def test_one_fact_is_one_number_everywhere(browser: Browser, holdfast_url: str) -> None:
+    """They were 5,059 by SQL, and 2,523, 5,023, 1,000, 500 and 333+ on five pages."""
+
+    def park(step: str, number: int) -> None:
+        rows(
+            holdfast_url,
+            """
+            insert into holdfast.task (id, kind, step, args, state, attempt, errors, claimed_at, error)
+            select holdfast.new_id(), 'order', $1, '{}', 'parked', 1, 1, holdfast.now(),
+                   jsonb_build_object('type', 'E' || n % 2) from generate_series(1, $2::int) as n
+            """,
+            step,
+            number,
+        )
+
+    pages = ["/", "/queues", "/kinds", "/kinds/order", "/parked", "/parked?q=kind:order", "/tasks?q=state:parked"]
+
+    async def numbers(path: str) -> list[str]:
+        return re.findall(r"(?<![\w.:-])\d[\d,]{3,}\+?", re.sub(r"<(?!/)[^>]*>", " ", await browser.page(path)))
+
+    park("Pay", 2523)
+    park("Ship", 2536)
+    for path in pages:
+        assert "5,059" in await numbers(path), path
+    assert {"2,523", "2,536", "5,059"} <= {*await numbers("/kinds/order")}
+    for path in ("/", "/parked", "/kinds/order"):
+        assert {"500+", "1,000+"} & {*re.findall(r"[\d,]+\+", await browser.page(path))}, "groups are of the newest"
+    assert (await browser.json("/api/parked"))["count"] == 5059
+    found = await browser.json("/api/kinds/order")
+    assert found["tasks"] == {"parked": 5059} and found["count_is_exact"]
+    park("Ship", 9000)
+    for path in pages:
+        assert "10,000+" in await numbers(path), path
+
+
 async def test_parked_tasks_are_grouped(browser: Browser, holdfast_url: str) -> None:
     plant_many(holdfast_url, 4)
     plant_task(holdfast_url)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, SupportsInt
 from uuid import UUID
 
 COUNTED = 10_000
@@ -12,12 +12,31 @@ LOOKED = 20_000
 """The most tasks that one look by a filter examines."""
 
 
+class AtLeast(int):
+    """A count that has ended at its bound: wherever it is told it has a +, and so has a sum with it."""
+
+    def __format__(self, spec: str) -> str:
+        return f"{int(self):{spec}}+"
+
+    def __add__(self, other: SupportsInt) -> "AtLeast":
+        return AtLeast(int(self) + int(other))
+
+    __radd__ = __add__
+
+
+def as_json(value: object) -> object:
+    """What msgspec does not know by itself: `enc_hook=as_json`."""
+    if isinstance(value, AtLeast):
+        return int(value)
+    raise NotImplementedError(f"{type(value).__qualname__} has no place in JSON")
+
+
 @dataclass(frozen=True, slots=True)
 class ParkedGroup:
     """Parked tasks that stopped alike: at the same step, with the same type of error, raised at the same place.
 
     Message and example are the newest's. If there are very many at a step, only the newest of them are looked at: then
-    the count is not exact.
+    the count is `AtLeast` so many.
     """
 
     kind: str
@@ -52,7 +71,7 @@ class QueueInfo:
     retention: timedelta | None = None
     """How long its history is kept, if it is not as for all."""
     unroutable: int = 0
-    """How many of those that are due first no live worker of the queue knows."""
+    """How many of those that are due first no live worker of the queue knows; `AtLeast`, if not all were looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +140,10 @@ class FailureInfo:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How many unfinished tasks stand at a step, in one state; those that are not due yet are `scheduled`."""
+    """How many unfinished tasks stand at a step, in one state; those that are not due yet are `scheduled`.
+
+    The count is `AtLeast` so many, if not all were looked at.
+    """
 
     kind: str
     step: str

@@ -169,7 +169,8 @@ WITH RECURSIVE ready(name) AS (
     UNION SELECT name FROM ready UNION SELECT name FROM running UNION SELECT name FROM parked
 )
 SELECT n.name, q.paused_at, q.paused_by, due.count, scheduled.count, running.count, parked.count, oldest.run_at,
-       (SELECT count(*) FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)), q.retention, unroutable.count
+       (SELECT count(*) FROM holdfast.worker w WHERE holdfast.is_live(w) AND n.name = ANY (w.queues)), q.retention, unroutable.count,
+       unroutable.is_cut
 FROM names n
 LEFT JOIN holdfast.queue q ON q.name = n.name
 CROSS JOIN LATERAL (
@@ -185,9 +186,11 @@ CROSS JOIN LATERAL (
          unnest(alike.steps) AS s(step)
 ) AS known(steps)
 CROSS JOIN LATERAL (
-    SELECT coalesce(sum(standing.count) FILTER (WHERE standing.kind || '.' || standing.step <> ALL (known.steps)), 0)::bigint AS count
-    FROM (SELECT looked.kind, looked.step, count(*) FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
-              SELECT t.kind, t.step FROM holdfast.task t
+    SELECT coalesce(sum(standing.count) FILTER (WHERE standing.kind || '.' || standing.step <> ALL (known.steps)), 0)::bigint AS count,
+           coalesce(bool_or(standing.is_cut), false) AS is_cut
+    FROM (SELECT looked.kind, looked.step, count(*), bool_or(looked.place = :looked::integer) AS is_cut
+          FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+              SELECT t.kind, t.step, row_number() OVER (ORDER BY t.run_at) AS place FROM holdfast.task t
               WHERE t.queue = n.name AND t.state = 'ready' AND t.priority = p.priority AND t.run_at <= holdfast.now()
               ORDER BY t.run_at LIMIT :looked::integer) AS looked
           GROUP BY looked.kind, looked.step) AS standing) AS unroutable
@@ -238,8 +241,8 @@ SELECT holdfast.known_steps(:kind::text)
 
 -- standing_now --
 -- Where ready, running and parked tasks stand. Ready ones are found by jumping from priority to priority of each queue: some of each
--- that are due first, and some that come next; parked ones by jumping from step to step. The last column says whether
--- something was left out.
+-- that are due first, and some that come next; parked ones by jumping from step to step. The last columns say whether
+-- there may be more of these, and whether anything was left out.
 WITH RECURSIVE ready(queue, priority) AS (
     (SELECT t.queue::text, t.priority FROM holdfast.task t WHERE t.state = 'ready' ORDER BY t.queue, t.priority LIMIT 1)
     UNION ALL
@@ -260,7 +263,7 @@ WITH RECURSIVE ready(queue, priority) AS (
          ORDER BY t.run_at LIMIT r.share)) AS e
     UNION ALL
     SELECT p.kind, p.step, 'parked', e.place = p.share
-    FROM (SELECT queue, kind, step, greatest(20, :counted::integer / count(*) OVER ()) AS share
+    FROM (SELECT queue, kind, step, greatest(20, least(:counted::integer, :parked::integer / count(*) OVER ())) AS share
           FROM (SELECT * FROM holdfast.parked_steps WHERE :kind::text IS NULL OR kind = :kind::text LIMIT 1000) AS l) AS p
     CROSS JOIN LATERAL (
         SELECT row_number() OVER () AS place FROM holdfast.task t
@@ -269,10 +272,12 @@ WITH RECURSIVE ready(queue, priority) AS (
     SELECT e.kind, e.step, 'running', e.place = :counted::integer
     FROM (SELECT t.kind, t.step, row_number() OVER () AS place FROM holdfast.task t WHERE t.state = 'running' LIMIT :counted::integer) AS e
 )
-SELECT s.kind, s.step, s.state, count(s.kind), m.is_cut
-FROM (SELECT coalesce(bool_or(is_last), false) AS is_cut FROM seen) AS m
+-- Of parked ones each step is looked at by itself, of others all together.
+SELECT s.kind, s.step, s.state, count(s.kind), coalesce(CASE s.state WHEN 'parked' THEN bool_or(s.is_last) ELSE s.state = ANY (m.cut) END, false),
+       m.cut <> '{}'
+FROM (SELECT coalesce(array_agg(DISTINCT state) FILTER (WHERE is_last), '{}') AS cut FROM seen) AS m
 LEFT JOIN seen s ON :kind::text IS NULL OR s.kind = :kind::text
-GROUP BY s.kind, s.step, s.state, m.is_cut ORDER BY s.kind, s.step, s.state
+GROUP BY s.kind, s.step, s.state, m.cut ORDER BY s.kind, s.step, s.state
 
 -- unfinished --
 -- Unfinished tasks in the order of their ids, page by page: those above the given one.

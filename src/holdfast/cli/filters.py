@@ -63,8 +63,8 @@ def filter_of(words: Sequence[str]) -> "Filter":
 
 
 def amount(number: int, limit: int = COUNTED) -> str:
-    """A bounded count for people: `1,234`, `more than 10,000`."""
-    return f"{number:,}" if number <= limit else f"more than {limit:,}"
+    """A bounded count for people: `1,234`, `10,000+`."""
+    return f"{number:,}" if number <= limit else f"{limit:,}+"
 
 
 def tasks_of(number: int) -> str:

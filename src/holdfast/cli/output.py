@@ -174,14 +174,18 @@ def print_json(content: Any) -> None:
     """JSON for programs: ASCII only, so it cannot harm a terminal either."""
     import msgspec
 
-    click.echo(json.dumps(msgspec.to_builtins(content), indent=2))
+    from holdfast._model.overview import as_json
+
+    click.echo(json.dumps(msgspec.to_builtins(content, enc_hook=as_json), indent=2))
 
 
 def print_json_line(content: Any) -> None:
     """One of many, in a line of its own, at once."""
     import msgspec
 
-    click.echo(json.dumps(msgspec.to_builtins(content)))
+    from holdfast._model.overview import as_json
+
+    click.echo(json.dumps(msgspec.to_builtins(content, enc_hook=as_json)))
     sys.stdout.flush()
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast._model.overview import COUNTED
+from holdfast.cli.filters import amount
 from holdfast.cli.fitting import fitted_table
 from holdfast.cli.options import Setup, common_options, duration, pass_setup
 from holdfast.cli.output import Cell, facts, line, note, print_json, relative
@@ -106,12 +106,8 @@ def _percentiles(spread: "Spread") -> str:
 def _backlog(queues: "Sequence[QueueInfo]") -> str:
     if not queues:
         return ""
-    # A count that ended makes a sum that is too small, and says so.
-    counts = {
-        name: (sum(getattr(each, name) for each in queues), any(getattr(each, name) > COUNTED for each in queues))
-        for name in ("due", "scheduled", "running", "parked")
-    }
-    told = ", ".join(f"{count:,}{'+' if more else ''} {name}" for name, (count, more) in counts.items())
+    names = ("due", "scheduled", "running", "parked")
+    told = ", ".join(f"{amount(sum(getattr(each, name) for each in queues))} {name}" for name in names)
     oldest = min((each for each in queues if each.oldest_due), key=_since, default=None)
     return told + (f"; the oldest due {relative(oldest.oldest_due)}, in {line(oldest.name)}" if oldest else "")
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.filters import (
-    COUNTED,
     FilterCommand,
-    amount,
     command_line,
     filter_of,
     filter_words,
@@ -125,9 +123,7 @@ def _print_count(setup: Setup, counted: "Counted") -> None:
 
 
 def _told(counted: "Counted") -> str:
-    if counted.is_exact:
-        return f"{counted.number:,}"
-    return amount(counted.number + 1) if counted.number >= COUNTED else f"at least {counted.number:,}"
+    return f"{counted.number:,}{'' if counted.is_exact else '+'}"
 
 
 def _counted(counted: "Counted") -> dict[str, Any]:
@@ -206,7 +202,7 @@ def print_groups(groups: "Sequence[ParkedGroup]", indent: str = "") -> None:
     """A table of groups of parked tasks."""
     rows: list[list[Cell]] = [
         [
-            f"{group.count:,}{'' if group.count_is_exact else '+'}",
+            f"{group.count:,}",
             line(f"{group.kind}.{group.step}"),
             (line(group.error_type or ""), "red"),
             line(group.place or ""),

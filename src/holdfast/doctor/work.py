@@ -195,4 +195,4 @@ def _age(patient: Patient, queue: QueueInfo) -> timedelta:
 
 
 def amount(count: int) -> str:
-    return f"{count:,}" if count <= COUNTED else f"more than {COUNTED:,}"
+    return f"{count:,}" if count <= COUNTED else f"{COUNTED:,}+"

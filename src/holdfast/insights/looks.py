@@ -1,11 +1,11 @@
 """Bounded looks at tasks by any filter: as fast with millions of tasks as with some; they say what was left out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from holdfast._model.filter import EVERYTHING, Filter
-from holdfast._model.overview import COUNTED, LOOKED, ParkedGroup
+from holdfast._model.overview import COUNTED, LOOKED, AtLeast, ParkedGroup
 from holdfast._model.reference import TaskInfo
 from holdfast._sql.filters import filtered, states_of
 from holdfast._sql.queries import Queries
@@ -102,9 +102,12 @@ def parked_groups(queries: Queries, filter: Filter = EVERYTHING, *, limit: int =
 
     Large groups first. Of a step with very many, the newest are looked at: some thousands of all steps together.
     """
-    return filtered(
-        queries, "parked_groups", filter, lambda rows: [ParkedGroup(*row) for row in rows], limit=limit, most=_GROUPED
-    )
+
+    def read(rows: Sequence[Row]) -> list[ParkedGroup]:
+        groups = [ParkedGroup(*row) for row in rows]
+        return [each if each.count_is_exact else replace(each, count=AtLeast(each.count)) for each in groups]
+
+    return filtered(queries, "parked_groups", filter, read, limit=limit, most=_GROUPED)
 
 
 def group_filter(chosen: Filter, group: ParkedGroup) -> Filter:

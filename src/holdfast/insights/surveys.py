@@ -1,6 +1,7 @@
 """What people ask about all tasks at once: queues, kinds, workers, what is parked, figures."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from holdfast._model.duration import Duration, seconds
 from holdfast._model.figures import By, Figures
 from holdfast._model.overview import (
     COUNTED,
+    AtLeast,
     FailureInfo,
     Gauges,
     KindInfo,
@@ -24,6 +26,8 @@ _KNOWN = 200
 """Due tasks of each queue and priority that are looked at: does a worker know their steps?"""
 _STANDING = 5_000
 """Ready tasks that are looked at to say at which steps they stand."""
+_PARKED = 10 * (COUNTED + 1)
+"""Parked tasks that are counted, which an index has: each of up to ten steps is counted as far as a queue."""
 
 
 def workers(queries: Queries, *, limit: int = 100) -> Query[list[WorkerInfo]]:
@@ -66,7 +70,12 @@ def gauges(queries: Queries) -> Query[Gauges]:
 def queues(queries: Queries) -> Query[list[QueueInfo]]:
     """All queues by name. Stays fast with any number of tasks."""
     query = queries.read("queues", counted=COUNTED + 1, looked=_KNOWN)
-    return Query(query.statement, query.parameters, lambda rows: [QueueInfo(*row) for row in rows])
+
+    def read(rows: Sequence[Row]) -> list[QueueInfo]:
+        found = [(QueueInfo(*row[:-1]), row[-1]) for row in rows]
+        return [replace(q, unroutable=AtLeast(q.unroutable)) if cut and q.unroutable else q for q, cut in found]
+
+    return Query(query.statement, query.parameters, read)
 
 
 def kinds(queries: Queries) -> Query[list[KindInfo]]:
@@ -86,12 +95,17 @@ def standing_now(queries: Queries, kind: str | None = None) -> Query[tuple[list[
 
     Stays fast with any number of tasks: of very many ready ones, those due first and those that come next are counted.
     """
-    query = queries.read("standing_now", kind=kind, counted=COUNTED + 1, looked=_STANDING)
-    return Query(
-        query.statement,
-        query.parameters,
-        lambda rows: ([Standing(*row[:4]) for row in rows if row[0] is not None], not any(row[4] for row in rows)),
-    )
+    query = queries.read("standing_now", kind=kind, counted=COUNTED + 1, looked=_STANDING, parked=_PARKED)
+
+    def read(rows: Sequence[Row]) -> tuple[list[Standing], bool]:
+        found = [
+            Standing(kind, step, state, AtLeast(count) if is_cut else count)
+            for kind, step, state, count, is_cut, _ in rows
+            if kind is not None
+        ]
+        return found, not any(row[5] for row in rows)
+
+    return Query(query.statement, query.parameters, read)
 
 
 def figures(

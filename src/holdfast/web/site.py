@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 
 from holdfast import insights
 from holdfast._model.drawing import STYLE
+from holdfast._model.overview import as_json
 from holdfast.app import App, package_version
 from holdfast.web import pages
 from holdfast.web.asking import PATIENCE, Act, Look
@@ -334,5 +335,5 @@ async def _form(request: Request) -> dict[str, list[str]]:
 
 
 def _json(found: Any) -> Response:
-    text = json.dumps(msgspec.to_builtins(found), ensure_ascii=False, default=str)
+    text = json.dumps(msgspec.to_builtins(found, enc_hook=as_json), ensure_ascii=False, default=str)
     return Response(text.encode("utf-8", "replace"), media_type="application/json")

@@ -10,6 +10,7 @@ from holdfast._model.graph import declared as edges_of
 from holdfast._model.graph import in_order
 from holdfast._model.overview import KindInfo, Standing
 from holdfast.web.activity import Activity, Pace, Span, activity, last_hour
+from holdfast.web.amounts import amount
 from holdfast.web.asking import Act, Look
 from holdfast.web.pages.parked import Group, grouped
 from holdfast.web.pages.queues import Paused
@@ -171,7 +172,7 @@ async def ask_to_pause_kind(look: Look, *, name: str) -> Question:
         [
             "Running steps finish. Nothing new of it begins, in no queue, until somebody resumes it; tasks can be "
             "enqueued all the same, and wait.",
-            f"Now {due:,}{'' if is_exact else '+'} of its tasks are due.",
+            f"Now {amount(due)}{'+' if not due and not is_exact else ''} of its tasks are due.",
         ],
         "Pause it",
         f"/kinds/{name}/pause",
@@ -188,7 +189,7 @@ async def ask_to_resume_kind(look: Look, *, name: str) -> Question:
     by = f" It was paused by {declared.paused_by}." if declared is not None and declared.paused_by else ""
     return Question(
         f"Resume the kind {name}?",
-        [f"Its tasks begin again: {due:,}{'' if is_exact else '+'} are due.{by}"],
+        [f"Its tasks begin again: {amount(due)}{'+' if not due and not is_exact else ''} are due.{by}"],
         "Resume it",
         f"/kinds/{name}/resume",
         f"/kinds/{name}",

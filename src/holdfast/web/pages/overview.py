@@ -33,7 +33,7 @@ class Banner:
 
 @dataclass(frozen=True)
 class Totals:
-    """All queues together. `is_exact`: no count has reached its bound."""
+    """All queues together. No count goes further than that of a queue; `is_exact`: none has reached its bound."""
 
     due: int
     scheduled: int
@@ -78,10 +78,14 @@ async def overview(look: Look, *, span: Span = "1h") -> Overview:
 
 
 def totals(queues: Sequence[QueueInfo], workers: Sequence[WorkerInfo]) -> Totals:
-    """The sums. Each count is bounded, so a sum may be a lower bound."""
-    counts = [(q.due, q.scheduled, q.running, q.parked) for q in queues]
-    due, scheduled, running, parked = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0, 0)
-    exact = all(count <= COUNTED for row in counts for count in row)
+    """The sums, bounded as each count is."""
+
+    def total(counts: Iterator[int]) -> int:
+        return min(sum(counts), COUNTED + 1)
+
+    due, scheduled = total(q.due for q in queues), total(q.scheduled for q in queues)
+    running, parked = total(q.running for q in queues), total(q.parked for q in queues)
+    exact = max(due, scheduled, running, parked) <= COUNTED
     return Totals(due, scheduled, running, parked, sum(each.slots for each in workers), exact)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from holdfast import insights
 from holdfast._model.filter import Filter
-from holdfast._model.overview import ParkedGroup
+from holdfast._model.overview import AtLeast, ParkedGroup
 from holdfast.web.asking import Look
 from holdfast.web.places import page
 
@@ -23,7 +23,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ParkedList:
-    """The groups, the largest first. `more`: there are others. `count_is_exact`: all were looked at."""
+    """The groups, the largest first, and how many tasks there are in all. `more`: there are other groups."""
 
     filter: str
     groups: list[Group]
@@ -42,6 +42,11 @@ async def parked(look: Look, *, q: str = "") -> ParkedList:
     """Parked tasks, grouped by kind, step, exception and place; the largest group first."""
     chosen = look.hiding.filter(q)
     found = await look(insights.parked_groups(look.queries, chosen, limit=MOST + 1))
-    is_exact = all(each.count_is_exact for each in found)
-    count = sum(each.count for each in found)
-    return ParkedList(str(chosen), grouped(chosen, found[:MOST]), count, is_exact, len(found) > MOST)
+    seen, more = sum(each.count for each in found), len(found) > MOST
+    counted = insights.Counted(seen, True)
+    if more or isinstance(seen, AtLeast):
+        # As the list of the same tasks counts them.
+        everywhere = chosen if chosen.names("state") else chosen.with_term("state", "parked")
+        counted = await look(insights.look_count(look.queries, everywhere))
+    count = max(int(seen), counted.number)
+    return ParkedList(str(chosen), grouped(chosen, found[:MOST]), count, counted.is_exact, more)
