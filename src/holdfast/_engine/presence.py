@@ -76,9 +76,7 @@ class Presence:
                 check_encoding(await self._link.run(self._queries.encoding()))
                 await self._check_direct()
                 await self._link.run(self._queries.ensure_partitions())
-                self._declared = _declarations(self._tasks)
-                for name, declared in self._declared.items():
-                    await self._link.run(declared.told(self._queries, name))
+                await self._declare()
                 await declare()
                 return
             except Exception as error:
@@ -90,6 +88,17 @@ class Presence:
                     log.warning("%s, %.0f s at most: %s", what, left, _in_short(error))
                     tell_at = left - TELL_EVERY
                 await asyncio.sleep(0.5)
+
+    async def _declare(self) -> None:
+        self._declared = _declarations(self._tasks)
+        for name, declared in self._declared.items():
+            await self._link.run(declared.told(self._queries, name))
+
+    async def tell_anew(self) -> None:
+        """Tells what it knows by now: more was declared."""
+        await self._declare()
+        if self._identity is not None:
+            await self._link.run(self._registration(self._identity))
 
     async def _check_direct(self) -> None:
         """A beat on another database would renew nothing, and a worker that listens there would hear nothing."""
@@ -110,28 +119,29 @@ class Presence:
             if await self._link.run(self._queries.seen(self._identity, 0)):
                 self._stop()
             await self._link.run(self._queries.stopped(self._identity))
-        await self._link.run(
-            self._queries.register(
-                worker_id,
-                name=self.name,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                version=self._version,
-                queues=list(self._settings.queues),
-                limits=self._settings.limits,
-                steps=self._known.steps,
-                only=list(self._settings.only),
-                kinds={name: each.fingerprint for name, each in self._declared.items()},
-                slots=self._settings.concurrency,
-                lease=timedelta(seconds=self._settings.lease),
-                schedules=sorted(self._tasks._schedules) if self._settings.schedules else [],
-            )
-        )
+        await self._link.run(self._registration(worker_id))
         self._identity = worker_id
         slots, only = self._settings.concurrency, ", ".join(self._settings.only)
         what = ("slot" if slots == 1 else "slots") + (f", only {only}" if only else "")
         log.info(
             "worker %s serves %s with %s %s", worker_id, self._settings.served, slots, what, extra={"routine": True}
+        )
+
+    def _registration(self, worker_id: UUID) -> Query[None]:
+        return self._queries.register(
+            worker_id,
+            name=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=self._version,
+            queues=list(self._settings.queues),
+            limits=self._settings.limits,
+            steps=self._known.steps,
+            only=list(self._settings.only),
+            kinds={name: each.fingerprint for name, each in self._declared.items()},
+            slots=self._settings.concurrency,
+            lease=timedelta(seconds=self._settings.lease),
+            schedules=sorted(self._tasks._schedules) if self._settings.schedules else [],
         )
 
     async def asked_to_stop(self, stuck: int) -> bool:

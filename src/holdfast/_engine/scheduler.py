@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -70,6 +70,16 @@ class Scheduler:
         """Tells the database what the code declares."""
         for name, schedule in self._declared.items():
             await self._link.run(schedules.declare(self._queries, name, schedule.definition, schedule.version))
+
+    async def learn(self, declared: Iterable[Schedule]) -> None:
+        """Takes up what was declared since."""
+        for schedule in declared:
+            if schedule.name not in self._declared:
+                await self._link.run(
+                    schedules.declare(self._queries, schedule.name, schedule.definition, schedule.version)
+                )
+                self._declared[schedule.name] = schedule
+        self.wake()
 
     async def close(self) -> None:
         """Closes its connection."""

@@ -16,7 +16,7 @@ from holdfast._db.forks import end_children_in
 from holdfast._db.link import Link
 from holdfast._db.listen import Listener
 from holdfast._db.transactions import Transactions
-from holdfast._db.trouble import explaining
+from holdfast._db.trouble import explaining, is_passing
 from holdfast._engine.aftermath import Aftermath
 from holdfast._engine.attempt import StopFlag, now
 from holdfast._engine.claim import Claimer
@@ -237,6 +237,7 @@ class Worker:
                 asyncio.create_task(self.maintenance.run(), name="holdfast maintain"),
                 asyncio.create_task(self.listener.run(), name="holdfast listen"),
                 asyncio.create_task(self._tick(), name="holdfast tick"),
+                asyncio.create_task(self._learn(), name="holdfast learn"),
             ]
             if scheduler is not None:
                 loops.append(asyncio.create_task(scheduler.run(), name="holdfast schedule"))
@@ -331,6 +332,28 @@ class Worker:
             if overdue:
                 self.dispatch.lose_contact()
             await asyncio.sleep(min(TICK, self._settings.beat / 4))
+
+    async def _learn(self) -> None:
+        """Takes up what is declared after the beginning: by a module that is loaded later, or at a prompt."""
+        tasks, told = self._tasks, (self._known.number, len(self._tasks._schedules))
+        failed: tuple[int, int] | None = None
+        while True:
+            await asyncio.sleep(TICK)
+            there = (len(tasks._steps), len(tasks._schedules))
+            if there == told:
+                continue
+            try:
+                self._known.learn(tasks, self._settings.only)
+                await self.presence.tell_anew()
+                if self._plans:
+                    await self.scheduler.learn(list(tasks._schedules.values()))
+            except Exception as error:  # the database is away, or a module is just being loaded by another thread
+                if failed != there and not is_passing(error):
+                    log.warning("what was declared later cannot be taken up yet: %s", error)
+                failed = there
+            else:
+                told = there
+                self.claimer.look_anew()
 
     async def _stop_when_idle(self) -> None:
         while True:

@@ -69,8 +69,8 @@ class Resource:
 class Tasks:
     """Functions, kinds, resources and hooks, declared where they belong and included by an App.
 
-    What is declared here later is seen by everything that has included it. Resources, middleware and
-    hooks count for the whole App.
+    What is declared here later is seen by everything that has included it; steps and schedules also by workers that
+    run, within a second. Resources, middleware and hooks count for the whole App.
     """
 
     def __init__(self) -> None:

@@ -1,11 +1,12 @@
 -- Workers: what they say of themselves, and what they must know of the server before they begin.
 
 -- register --
--- A worker announces itself.
+-- A worker announces itself, and again if it knows more by now.
 INSERT INTO holdfast.worker (id, name, host, pid, version, queues, limits, steps, only_steps, kinds, slots, lease, schedules)
 VALUES (:worker::uuid, :name::text, :host::text, :pid::integer, :version::text, :queues::text[], :limits::jsonb, :steps::text[],
         :only::text[], :kinds::jsonb, :slots::integer, :lease::interval, :schedules::text[])
-ON CONFLICT (id) DO UPDATE SET seen_at = holdfast.now()
+ON CONFLICT (id) DO UPDATE
+SET seen_at = holdfast.now(), steps = excluded.steps, kinds = excluded.kinds, schedules = excluded.schedules
 
 -- seen --
 -- A worker is alive; answers whether it was asked to stop.
