@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -39,10 +40,9 @@ def declare(db: Db, name: str = "greeter", queue: str = "default", priority: int
     db.run(db.queries.declare_kind(name, queue, priority, None, GRAPH))
 
 
-def register(db: Db, *queues: str) -> UUID:
+def register(db: Db, *queues: str, steps: Sequence[str] = ("greeter.ReadName",)) -> UUID:
     id = uuid7()
-    steps = ["greeter.ReadName"]
-    db.run(db.queries.register(id, name="w", host="h", pid=1, version="0", queues=[*queues], steps=steps, slots=1))
+    db.run(db.queries.register(id, name="w", host="h", pid=1, version="0", queues=[*queues], steps=[*steps], slots=1))
     return id
 
 
@@ -237,7 +237,7 @@ def phases(db: Db) -> list[str]:
 
 @pytest.mark.parametrize("what", ["queue", "kind"])
 def test_Q7_the_phase_of_paused_tasks(db: Db, worker: UUID, what: str) -> None:
-    """Not due comes first, then paused, then unroutable."""
+    """Not due comes first, then paused, then unserved or unroutable."""
     declare(db)
     name = "default" if what == "queue" else "greeter"
     [retrying] = [db.claimed(worker)]
@@ -246,13 +246,26 @@ def test_Q7_the_phase_of_paused_tasks(db: Db, worker: UUID, what: str) -> None:
     db.enqueue(at=NOW.replace(hour=13))
     db.enqueue()
     db.enqueue("mailer.main", queue="other")
-    assert phases(db) == ["retrying", "running", "scheduled", "unroutable", "unroutable"]
+    assert phases(db) == ["retrying", "running", "scheduled", "unserved", "unroutable"]
     pause(db, name, what=what)
     assert phases(db) == ["retrying", "running", "scheduled", "paused", "unroutable"]
     register(db, "default")
     assert phases(db)[3] == "paused"
     resume(db, name, what=what)
     assert phases(db)[3] == "due"
+
+
+def test_T14_a_known_kind_without_a_live_worker_is_not_unroutable(db: Db, worker: UUID) -> None:
+    """Nothing is wrong with it but that nobody works: it was told as if its name were."""
+    declare(db)
+    for step in ("greeter.ReadName", "greeter.Typo", "typo.main"):
+        db.enqueue(step)
+    assert phases(db) == ["unserved", "unroutable", "unroutable"]
+    assert db.sql("SELECT kind FROM holdfast.tasks WHERE phase = 'unserved'") == [("greeter",)]
+    register(db, "other")
+    assert phases(db)[0] == "unserved"
+    register(db, "default", steps=["mailer.main"])
+    assert phases(db) == ["unroutable"] * 3, "somebody serves the queue, and does not know it"
 
 
 def test_Q7_pause_and_resume_of_a_queue_are_told(db: Db) -> None:

@@ -234,8 +234,8 @@ def test_24_a_kind_of_several_steps_is_one_error(declared: Project) -> None:
 def test_24_nobody_works_and_that_is_not_said_three_times(declared: Project) -> None:
     said = declared.cli("enqueue", "hello", "name=Ada", "--wait", "--timeout", "3s")
     warned, id, error = said.err.splitlines()
-    assert warned.startswith("no live worker knows hello.main in queue default") and "holdfast worker APP" in warned
-    assert error.startswith(f"error: task {id} was not finished within 3 s: it is unroutable.")
+    assert warned.startswith("no live worker serves the queue default") and "holdfast worker APP" in warned
+    assert error.startswith(f"error: task {id} was not finished within 3 s: it is unserved.")
     assert said.code == FAILED
     told = declared.cli("enqueue", "hello", "name=Ada", "--wait", "--timeout", "100ms", "--json")
     assert json.loads(told.err)["error"] == "ResultTimeout"

@@ -17,7 +17,7 @@ from holdfast.errors import FilterError, InvalidDuration
 
 UNFINISHED = ("ready", "running", "waiting", "parked")
 FINISHED = ("done", "cancelled", "expired", "discarded")
-PHASES = ("scheduled", "retrying", "due", "paused", "unroutable")
+PHASES = ("scheduled", "retrying", "due", "paused", "unserved", "unroutable")
 """What a ready task may be seen as."""
 
 FIELDS = {

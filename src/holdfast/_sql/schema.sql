@@ -2490,7 +2490,21 @@ CREATE VIEW holdfast.tasks AS
                       WHERE holdfast.is_live(o.*)) w,
                 LATERAL unnest(w.queues) q(name),
                 LATERAL unnest(w.steps) s(name)
-              WHERE ((q.name IS NOT NULL) AND (s.name IS NOT NULL))))) THEN 'unroutable'::text
+              WHERE ((q.name IS NOT NULL) AND (s.name IS NOT NULL))))) THEN
+            CASE
+                WHEN ((NOT ((t.queue)::text IN ( SELECT q.name
+                   FROM holdfast.worker o,
+                    LATERAL unnest(o.queues) q(name)
+                  WHERE (holdfast.is_live(o.*) AND (q.name IS NOT NULL))))) AND ((((t.kind)::text || '.'::text) || (t.step)::text) IN ( SELECT ((n.name || '.'::text) || s.name)
+                   FROM holdfast.kind k,
+                    LATERAL unnest((k.was || (k.name)::text)) n(name),
+                    LATERAL jsonb_object_keys(
+                        CASE
+                            WHEN (jsonb_typeof(k.graph) = 'object'::text) THEN k.graph
+                            ELSE '{}'::jsonb
+                        END) s(name)))) THEN 'unserved'::text
+                ELSE 'unroutable'::text
+            END
             ELSE 'due'::text
         END AS phase,
     t.priority,
@@ -2537,7 +2551,7 @@ UNION ALL
     NULL::timestamp with time zone AS deadline
    FROM holdfast.archive a;
 
-COMMENT ON VIEW holdfast.tasks IS 'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unroutable (no live worker knows the step), running, waiting, parked, done, cancelled, expired (also while it still waits to be archived), discarded.';
+COMMENT ON VIEW holdfast.tasks IS 'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unserved (its step was declared, but no live worker serves its queue), unroutable (no live worker of its queue knows the step, or nobody has ever declared it), running, waiting, parked, done, cancelled, expired (also while it still waits to be archived), discarded.';
 
 ALTER TABLE ONLY holdfast.change
     ADD CONSTRAINT change_pkey PRIMARY KEY (id);

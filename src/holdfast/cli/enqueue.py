@@ -126,7 +126,7 @@ def enqueue(
         if not setup.json:
             note(str(ref.id))
         # That nobody knows its step has been told just now.
-        told = task if task is not None and task.phase == "unroutable" else None
+        told = task if task is not None and task.phase in ("unserved", "unroutable") else None
         _wait(setup, app, queries, ref, timeout, answer, told)
 
 
@@ -274,6 +274,8 @@ def _about_conflict(ref: "SyncRef[Any]", options: Mapping[str, Any]) -> str | No
 
 def _about_workers(task: "TaskInfo", *, fresh: bool) -> str | None:
     """No worker: better said at once than after a long wait."""
+    if task.phase == "unserved":
+        return f"no live worker serves the queue {task.queue}: the task waits for one (holdfast worker APP)"
     if task.phase != "unroutable":
         return None
     name = f"{task.kind}.{task.step}"

@@ -39,6 +39,7 @@ _COLOURS = {
     "snoozed": "yellow",
     "released": "yellow",
     "unroutable": "yellow",
+    "unserved": "yellow",
     "paused": "yellow",
     "parked": "red",
     "failed": "red",

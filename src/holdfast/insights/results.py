@@ -91,6 +91,8 @@ def too_late(id: UUID, limit: float | None, looks: Sequence[TaskInfo | None]) ->
     known = f"{found.kind}.{found.step} is {found.phase}"
     if found.phase == "unroutable":
         known += f", no live worker knows this step and serves the queue {found.queue}"
+    elif found.phase == "unserved":
+        known += f", no live worker serves the queue {found.queue}"
     return ResultTimeout(f"task {id} was not finished{within}: {known}. More is told by: holdfast show {id}")
 
 

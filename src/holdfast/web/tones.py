@@ -11,6 +11,7 @@ TONES = {
     "snoozed": "warning",
     "released": "warning",
     "unroutable": "warning",
+    "unserved": "warning",
     "paused": "warning",
     "stopping": "warning",
     "parked": "bad",

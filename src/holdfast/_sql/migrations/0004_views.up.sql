@@ -17,7 +17,13 @@ CREATE VIEW holdfast.tasks AS
                    FROM (SELECT DISTINCT o.queues, o.steps FROM holdfast.worker o WHERE holdfast.is_live(o)) AS w,
                         unnest(w.queues) AS q(name), unnest(w.steps) AS s(name)
                    WHERE q.name IS NOT NULL AND s.name IS NOT NULL
-               ) THEN 'unroutable'
+               ) THEN CASE
+                   WHEN t.queue::text NOT IN (SELECT q.name FROM holdfast.worker o, unnest(o.queues) AS q(name) WHERE holdfast.is_live(o) AND q.name IS NOT NULL)
+                    AND t.kind || '.' || t.step IN (
+                       SELECT n.name || '.' || s.name FROM holdfast.kind k, unnest(k.was || k.name::text) AS n(name),
+                              jsonb_object_keys(CASE WHEN jsonb_typeof(k.graph) = 'object' THEN k.graph ELSE '{}' END) AS s(name)
+                   ) THEN 'unserved'
+                   ELSE 'unroutable' END
                ELSE 'due'
            END AS phase,
            t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes, t.worker_id, t.claimed_at, t.lease_expires_at,
@@ -28,7 +34,7 @@ CREATE VIEW holdfast.tasks AS
            a.worker_id, a.claimed_at, NULL, a.args, a.error, a.key, a.headers, a.created_at, a.finished_at, a.result, NULL
     FROM holdfast.archive a;
 COMMENT ON VIEW holdfast.tasks IS
-    'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unroutable (no live worker knows the step), running, waiting, parked, done, cancelled, expired (also while it still waits to be archived), discarded.';
+    'All tasks, live and archived. phase says more than state: scheduled, retrying, due, paused (its queue or kind is), unserved (its step was declared, but no live worker serves its queue), unroutable (no live worker of its queue knows the step, or nobody has ever declared it), running, waiting, parked, done, cancelled, expired (also while it still waits to be archived), discarded.';
 
 CREATE VIEW holdfast.attempts AS
     SELECT l.task_id, l.queue, l.kind, l.step, l.moves, l.attempt, l.worker_id, l.claimed_at, l.finished_at, l.outcome,

@@ -15,7 +15,7 @@ from holdfast.web.places import page
 PAGE = 50
 TABS = {
     "All": (),
-    "Due": ("due",),
+    "Due": ("due", "unserved", "unroutable", "paused"),
     "Running": ("running",),
     "Retrying": ("retrying",),
     "Scheduled": ("scheduled",),
