@@ -1,5 +1,6 @@
 """`show`: a task's way, attempts, error, changes and why it stands where it does; and ids that are shortened."""
 
+import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -251,6 +252,15 @@ def test_Q13_the_explanation_is_wrapped_to_the_terminal(cli: Cli) -> None:
     sentence = lines[begin : lines.index("", begin)]
     assert len(sentence) > 2 and all(len(each) <= 80 for each in sentence)
     assert f"holdfast retry {id}" in " ".join(each.strip() for each in sentence)
+
+
+@pytest.mark.parametrize("odd", ["[1, 2]", "42", '"text"'])
+def test_headers_that_are_no_object_are_shown_as_what_they_are(cli: Cli, odd: str) -> None:
+    id = cli.enqueue("send")
+    rows(cli, "update holdfast.task set headers = $1::jsonb where id = $2::uuid", odd, id)
+    shown = fact(cli("show", id).stdout, "headers")
+    assert json.loads(shown) == {"not an object": json.loads(odd)}
+    assert id in cli("tasks").stdout
 
 
 def test_X6_passwords_in_urls_are_not_printed(cli: Cli) -> None:

@@ -164,6 +164,13 @@ async def test_Q2_a_default_written_out_is_not_another_unique_task(holdfast: Har
     assert many[1].id == many[2].id != first.id
 
 
+async def test_Q2_nor_is_what_a_schedule_enqueues(holdfast: Harness) -> None:
+    schedules = holdfast.app.schedules
+    await schedules.set("often", Every("1h"), send.bind(1), unique=True)
+    [fired] = await schedules.fire("often")
+    assert (await holdfast.app.enqueue(send.bind(1, to=""), unique=True)).id == fired
+
+
 async def test_T7_an_enqueue_in_another_database_is_told_once(
     holdfast: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:

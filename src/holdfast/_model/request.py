@@ -93,7 +93,7 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
             queue=check_queue(given["queue"]) if "queue" in given else call.queue,
             kind=call.kind,
             step=call.step,
-            args=_args(call, unique=_unique(given)),
+            args=args_of(call, unique=_unique(given)),
             priority=check_priority(given["priority"]) if "priority" in given else call.priority,
             delay=delay,
             at=at,
@@ -174,7 +174,7 @@ def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) ->
         other.queue if "queue" in options else call.queue,
         call.kind,
         call.step,
-        _args(call, unique=True) if other.unique else call.args,
+        args_of(call, unique=True) if other.unique else call.args,
         other.priority if "priority" in options else call.priority,
         other.delay,
         other.at,
@@ -189,7 +189,7 @@ def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) ->
     )
 
 
-def _args(call: Call[Any], *, unique: bool) -> bytes:
+def args_of(call: Call[Any], *, unique: bool) -> bytes:
     """What a unique task's key is made of says all: a default written out is not another task."""
     return call.with_defaults(call.args) if unique and call.with_defaults is not None else call.args
 

@@ -18,7 +18,7 @@ from holdfast._model.names import check_queue
 from holdfast._model.options import EnqueueOptions
 from holdfast._model.own_options import to_headers
 from holdfast._model.plan_times import LOOK_BACK, Plans, Question, newest_since
-from holdfast._model.request import Request, request_of
+from holdfast._model.request import Request, args_of, request_of
 from holdfast._model.timing import Cron, Every, Times, Timing, aware, timing
 from holdfast.errors import ConfigError, EncodeError, EnqueueRefused, HoldfastError, ScheduleError
 
@@ -218,7 +218,7 @@ def _declare(name: str, when: When, what: Any, given: Mapping[str, Any]) -> Sche
     definition = Definition(
         _timing_of(when),
         f"{call.kind}.{call.step}",
-        msgspec.json.decode(call.args),
+        msgspec.json.decode(args_of(call, unique=bool(options.get("unique")))),
         msgspec.json.decode(encode(_storable(options, call))),
         scopes,
         **_policies({key: given[key] for key in _POLICIES if key in given}),
