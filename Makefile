@@ -55,7 +55,7 @@ soak: $(VENV)/.test  ## an hour of load with a few faults: nothing may grow (ARG
 
 clean:  ## removes what the other targets made, the embedded server's data included
 	@if test -x $(BIN)/holdfast; then $(BIN)/holdfast pg stop >/dev/null 2>&1 || true; fi
-	rm -rf $(VENV) benchmarks/.peers .holdfast .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/_generated faults-report
+	rm -rf $(VENV) benchmarks/.peers .holdfast .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache docs/_build faults-report
 
 # Debian's python3 has no ensurepip unless python3-venv is installed: virtualenv does without.
 $(BIN)/python:

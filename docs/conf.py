@@ -22,7 +22,7 @@ author = copyright = "The Holdfast developers"
 version = release = generate.version()
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build", "_generated"]
+exclude_patterns = ["_build"]
 nitpicky = True
 
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -82,7 +82,6 @@ class Mermaid(Directive):
 
 
 def setup(app: Sphinx) -> None:
-    generate.write(HERE / "_generated")
     app.add_directive("mermaid", Mermaid)
     app.add_lexer("sql", PostgresLexer)
     app.connect("missing-reference", resolve)

@@ -1,7 +1,7 @@
-"""The pages that are made from the code: command line, settings, schema. Each function gives Markdown.
+"""What is made from the code: command line, settings, schema, names. Each function gives Markdown.
 
-They are written to `_generated/` when the documentation is built, and included by the pages of `reference/`, so
-that what is documented is what is there.
+`python docs/generate.py` writes it into the pages, between marks, so that it is read wherever they are. A test sees
+that it is what is there.
 """
 
 import inspect
@@ -12,12 +12,16 @@ from typing import Any
 
 import click
 
+import holdfast
+import holdfast.testing
+import holdfast.web
 from holdfast._db.settings import SETTINGS
 from holdfast._model.filter import FIELDS
 from holdfast.app import package_version
 from holdfast.cli import SECTIONS, main
 
-SCHEMA = Path(__file__).parents[1] / "src" / "holdfast" / "_sql" / "schema.sql"
+HERE = Path(__file__).parent
+SCHEMA = HERE.parent / "src" / "holdfast" / "_sql" / "schema.sql"
 
 
 def version() -> str:
@@ -25,18 +29,49 @@ def version() -> str:
     return package_version()
 
 
+PLACES = {
+    "names": "reference/api.md",
+    "cli": "reference/cli.md",
+    "settings": "reference/configuration.md",
+    "filters": "howto/filters.md",
+    "schema": "reference/sql.md",
+}
+
+
 def pages() -> dict[str, str]:
-    """All generated pages by name."""
-    return {"cli": command_line(), "settings": settings(), "filters": filters(), "schema": schema()}
+    """All that is made, by name."""
+    return {
+        "names": names(),
+        "cli": command_line(),
+        "settings": settings(),
+        "filters": filters(),
+        "schema": schema(),
+    }
 
 
-def write(folder: Path) -> None:
-    """Writes them where `{include}` finds them; a page that stays the same is not touched."""
-    folder.mkdir(exist_ok=True)
-    for name, text in pages().items():
-        file = folder / f"{name}.md"
-        if not file.exists() or file.read_text("utf-8") != text:
-            file.write_text(text, "utf-8")
+def written() -> Iterator[tuple[Path, str, str]]:
+    """Each page with such a part: the file, what it says, and what it should say."""
+    for name, made in pages().items():
+        file = HERE / PLACES[name]
+        text = file.read_text("utf-8")
+        begin, end = f"<!-- made from the code: {name} -->\n", f"<!-- end of {name} -->"
+        before, rest = text.split(begin)
+        yield file, text, f"{before}{begin}\n{made.strip()}\n\n{end}{rest.split(end)[1]}"
+
+
+# Names ----------------------------------------------------------------------------------------------
+
+
+def names() -> str:
+    """Every public name with the first sentence about it."""
+    rows = []
+    for module in (holdfast, holdfast.testing, holdfast.web):
+        for name in sorted(module.__all__, key=str.lower):
+            found = getattr(module, name)
+            about = inspect.getdoc(found) if inspect.isclass(found) or inspect.isroutine(found) else None
+            first = " ".join((about or "").split("\n\n")[0].split())
+            rows.append((f"`{module.__name__}.{name}`", _escaped(first) or "see below"))
+    return "\n".join(_table(("name", "what it is"), rows)) + "\n"
 
 
 # The command line -----------------------------------------------------------------------------------
@@ -85,7 +120,8 @@ def _help(text: str) -> Iterator[str]:
         if title.startswith("A FILTER"):
             yield from ("A FILTER is described in [Filters](../howto/filters.md).", "")
         elif title.startswith("Example"):
-            yield from ("```console", *(line.removeprefix("  ") for line in lines), "```", "")
+            yield from ("<!-- not run: an example -->", "```console")
+            yield from (*(line.removeprefix("  ") for line in lines), "```", "")
         else:
             yield from (title, "", "```text", *(line.removeprefix("  ") for line in lines), "```", "")
 
@@ -183,3 +219,9 @@ def _escaped(text: str) -> str:
     """Plain text as Markdown; what is in backticks stays."""
     pieces: list[Any] = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else re.sub(r"([\\*_<>\[\]{}$~^#])", r"\\\1", p) for p in pieces)
+
+
+if __name__ == "__main__":
+    for page, before, after in written():
+        if before != after:
+            page.write_text(after, "utf-8")

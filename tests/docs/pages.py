@@ -9,13 +9,12 @@ DOCS = ROOT / "docs"
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted(file for file in DOCS.rglob("*.md") if not {"_build", "_generated"} & set(file.parts)),
+    *sorted(file for file in DOCS.rglob("*.md") if "_build" not in file.parts),
 ]
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
-_INCLUDE = re.compile(r"^```\{include\} (\S+)", re.MULTILINE)
 _NAMED = re.compile(r"`(?P<file>[\w./-]+\.py)`[^\n`]*:\s*$")
 _FIRST_LINE = re.compile(r"# (?P<file>[\w./-]+\.py)(?P<more>, continued)?$")
 _NOT_RUN = re.compile(r"<!-- not run: [^>]+ -->\s*$")
@@ -84,11 +83,8 @@ def links(document: Path) -> list[str]:
 
 
 def anchors(document: Path) -> set[str]:
-    """The anchors of its headings, as code hosts and Sphinx make them; those of included files too."""
-    text = document.read_text("utf-8")
-    included = [(document.parent / name).read_text("utf-8") for name in _INCLUDE.findall(text)]
-    headings = [heading for part in (text, *included) for heading in _HEADING.findall(_FENCE.sub("", part))]
-    return {_slug(each) for each in headings}
+    """The anchors of its headings, as code hosts and Sphinx make them."""
+    return {_slug(each) for each in _HEADING.findall(prose(document))}
 
 
 def _slug(heading: str) -> str:

@@ -13,17 +13,10 @@ import pytest
 
 from holdfast.cli import main
 
-from .generated import generate
 from .pages import DOCS, DOCUMENTS, ROOT, anchors, blocks, links, prose
 from .run_page import commands
 
 by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def generated() -> None:
-    """Some links lead into pages that are made when the documentation is built."""
-    generate.write(DOCS / "_generated")
 
 
 @by_name
@@ -74,7 +67,7 @@ def check(written: str) -> None:
             found = command.get_command(top, words[0])
             assert found is not None, f"there is no command {words[0]!r}"
             command, words = found, words[1:]
-        ctx = click.Context(command, parent=top)
+        ctx = click.Context(command, parent=top, **command.context_settings)
         # As `FilterCommand` does it: -queue:mail is a filter.
         options = [word for word in words if not re.match(r"-[a-z]+:", word)]
         command.make_parser(ctx).parse_args(options)

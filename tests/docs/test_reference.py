@@ -31,6 +31,12 @@ def test_every_public_name_is_in_the_api_reference() -> None:
     assert documented == {*holdfast.__all__, *testing.__all__, *web.__all__, "trace"} - types
 
 
+def test_what_is_made_from_the_code_is_in_its_page() -> None:
+    """It is read where the pages are not built, too. To write it anew: python docs/generate.py."""
+    for page, text, made in generate.written():
+        assert text == made, f"{page.name} is not up to date: python docs/generate.py"
+
+
 def test_every_public_name_has_a_docstring() -> None:
     objects = [(name, getattr(holdfast, name)) for name in holdfast.__all__]
     objects += [(name, getattr(testing, name)) for name in testing.__all__]
