@@ -291,13 +291,16 @@ def test_stop_asks_all_or_one_and_waits(cli: Cli, start: Start) -> None:
     cli("stop", "not-an-id", code=2)
 
 
-def test_stop_does_not_wait_for_the_dead(cli: Cli) -> None:
+@pytest.mark.parametrize(("silent", "lease"), [("1 hour", "1 minute"), ("7 seconds", "6 seconds")])
+def test_stop_does_not_wait_for_the_dead(cli: Cli, silent: str, lease: str) -> None:
     with connect_sync(cli.url) as connection:
         connection.execute(
-            b"insert into holdfast.worker (id, name, host, pid, version, queues, steps, slots, seen_at) values"
-            b" (gen_random_uuid(), E'old\\x1b[31m', 'h', 1, '0', '{}', '{}', 1, now() - interval '1 hour')"
+            b"insert into holdfast.worker (id, name, host, pid, version, queues, steps, slots, seen_at, lease) values"
+            b" (gen_random_uuid(), E'old\\x1b[31m', 'h', 1, '0', '{}', '{}', 1, now() - $1::text::interval,"
+            b" $2::text::interval)",
+            [silent, lease],
         )
-    stopped = cli("stop", "--wait")
+    stopped = cli("stop", "--wait", "--timeout", "5s")
     assert "no sign of life" in stopped.stderr
     assert "\x1b" not in stopped.stderr
-    assert len(cli.json("stop", "--wait")["lost"]) == 1
+    assert len(cli.json("stop", "--wait", "--timeout", "5s")["lost"]) == 1

@@ -343,7 +343,7 @@ def _wait_for(look: "Callable[[], list[WorkerInfo]]", timeout: float) -> "tuple[
         for each in open_:
             if each.id not in signs or signs[each.id][0] != each.seen_at:
                 signs[each.id] = (each.seen_at, now)
-        lost = [each for each in open_ if _is_silent(each) or now - signs[each.id][1] > SILENT]
+        lost = [each for each in open_ if not each.live or _is_silent(each) or now - signs[each.id][1] > SILENT]
         left = [each for each in open_ if each not in lost]
         if not left or now > until:
             return left, lost
