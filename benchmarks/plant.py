@@ -26,7 +26,7 @@ from psycopg import Connection
 from holdfast import Cron, embedded, insights
 from holdfast._db.connection import connect_sync, run_sync
 from holdfast._db.migrate import migrate
-from holdfast._model.schedule import Definition
+from holdfast._model.time.schedule import Definition
 from holdfast._sql import figures
 from holdfast._sql.plans import drive_sync
 from holdfast._sql.queries import queries

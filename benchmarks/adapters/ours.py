@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.adapters.common import handled, main
 from holdfast import App, Done, Entry
 from holdfast._db.migrate import migrate
-from holdfast._model.collecting import loaded_set_aside
+from holdfast._model.garbage import loaded_set_aside
 
 app = App()
 

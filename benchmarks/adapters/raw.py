@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.adapters.common import say
 from holdfast._db.connection import connect
 from holdfast._db.migrate import migrate
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 
 BATCH = 500
 INSERT = """

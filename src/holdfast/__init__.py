@@ -4,18 +4,18 @@ import typing as _typing
 from importlib import import_module as _import_module
 
 if _typing.TYPE_CHECKING:
-    from holdfast._model.call import Call, Entry, named
-    from holdfast._model.context import Context, current_context
-    from holdfast._model.duration import Duration
-    from holdfast._model.function import Function
-    from holdfast._model.kind import Kind
-    from holdfast._model.options import EnqueueOptions, KindOptions, StepOptions
-    from holdfast._model.outcome import Cancel, Done, Fail, Later, Snooze
-    from holdfast._model.plan_times import Plans
-    from holdfast._model.reference import Failure, Progress, Ref, TaskInfo
-    from holdfast._model.retry import Retry
-    from holdfast._model.tasks import Tasks
-    from holdfast._model.timing import Cron, Every
+    from holdfast._model.declare.function import Function
+    from holdfast._model.declare.kind import Kind
+    from holdfast._model.declare.options import EnqueueOptions, KindOptions, StepOptions
+    from holdfast._model.declare.tasks import Tasks
+    from holdfast._model.enqueue.call import Call, Entry, named
+    from holdfast._model.enqueue.ref import Failure, Progress, Ref, TaskInfo
+    from holdfast._model.run.context import Context, current_context
+    from holdfast._model.run.outcome import Cancel, Done, Fail, Later, Snooze
+    from holdfast._model.run.retry import Retry
+    from holdfast._model.time.duration import Duration
+    from holdfast._model.time.plan_times import Plans
+    from holdfast._model.time.recurrence import Cron, Every
     from holdfast._sql.repair import ManyOptions, RetryManyOptions, Tally
     from holdfast.app import App
     from holdfast.errors import (
@@ -112,19 +112,19 @@ __all__ = [
 
 # Imported at first use: the command line and `holdfast.errors` do not need the driver and the engine.
 _HOMES = {
-    "_model.call": "Call Entry named",
-    "_model.context": "Context current_context",
-    "_model.duration": "Duration",
-    "_model.function": "Function",
-    "_model.kind": "Kind",
-    "_model.options": "EnqueueOptions KindOptions StepOptions",
-    "_model.outcome": "Cancel Done Fail Later Snooze",
-    "_model.plan_times": "Plans",
-    "_model.reference": "Failure Progress Ref TaskInfo",
-    "_model.retry": "Retry",
-    "_model.tasks": "Tasks",
+    "_model.enqueue.call": "Call Entry named",
+    "_model.run.context": "Context current_context",
+    "_model.time.duration": "Duration",
+    "_model.declare.function": "Function",
+    "_model.declare.kind": "Kind",
+    "_model.declare.options": "EnqueueOptions KindOptions StepOptions",
+    "_model.run.outcome": "Cancel Done Fail Later Snooze",
+    "_model.time.plan_times": "Plans",
+    "_model.enqueue.ref": "Failure Progress Ref TaskInfo",
+    "_model.run.retry": "Retry",
+    "_model.declare.tasks": "Tasks",
     "_sql.repair": "ManyOptions RetryManyOptions Tally",
-    "_model.timing": "Cron Every",
+    "_model.time.recurrence": "Cron Every",
     "app": "App",
     "schedules": "OccurrenceInfo ScheduleInfo Schedules",
     "sync": "SyncApp SyncRef",

@@ -23,16 +23,16 @@ from holdfast._db.pool import Pool
 from holdfast._db.watch import Watch
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
 from holdfast._engine.worker import Worker
-from holdfast._model.call import Call, Entry, StepValue, reference
-from holdfast._model.collecting import no_collecting
-from holdfast._model.duration import Duration, seconds
-from holdfast._model.function import Function
-from holdfast._model.kind import Kind
-from holdfast._model.log import Log
-from holdfast._model.options import EnqueueOptions
-from holdfast._model.reference import Failure, Ref, TaskInfo
-from holdfast._model.request import Request, durability, request_of, requests_of, shared_durability
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.function import Function
+from holdfast._model.declare.kind import Kind
+from holdfast._model.declare.options import EnqueueOptions
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.enqueue.call import Call, Entry, StepValue, reference
+from holdfast._model.enqueue.ref import Failure, Ref, TaskInfo
+from holdfast._model.enqueue.request import Request, durability, request_of, requests_of, shared_durability
+from holdfast._model.garbage import no_collecting
+from holdfast._model.safe_log import Log
+from holdfast._model.time.duration import Duration, seconds
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries, queries
 from holdfast._sql.query import Query

@@ -26,7 +26,7 @@
         └── ResultTimeout       (also a TimeoutError)
 
 `Fail`, `Snooze` and `Cancel` are not errors of Holdfast but words a step says by raising them;
-they live with the other outcomes in `holdfast._model.outcome`.
+they live with the other outcomes in `holdfast._model.run.outcome`.
 """
 
 

@@ -9,8 +9,8 @@ from typing_extensions import Unpack
 
 from holdfast import insights
 from holdfast._db.connection import as_uuid
-from holdfast._model.duration import Duration
-from holdfast._model.names import check_queue
+from holdfast._model.declare.names import check_queue
+from holdfast._model.time.duration import Duration
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

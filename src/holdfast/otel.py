@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._engine.ending import plain, word
-from holdfast._model.error_text import type_name
-from holdfast._model.outcome import Failed, Retried
-from holdfast._model.request import Request, with_headers
+from holdfast._model.enqueue.request import Request, with_headers
+from holdfast._model.json.error_json import type_name
+from holdfast._model.run.outcome import Failed, Retried
 from holdfast.errors import ConfigError
 
 try:

@@ -12,11 +12,11 @@ import msgspec
 from typing_extensions import Unpack
 
 from holdfast._db.callers import run_on
-from holdfast._model.call import Call, StepValue
-from holdfast._model.options import EnqueueOptions
-from holdfast._model.plan_times import LOOK_BACK, Answers, Plans, Question, ask, ask_async, is_async
-from holdfast._model.schedule import Definition, Schedule, ScheduleOptions, When, declare
-from holdfast._model.timing import aware
+from holdfast._model.declare.options import EnqueueOptions
+from holdfast._model.enqueue.call import Call, StepValue
+from holdfast._model.time.plan_times import LOOK_BACK, Answers, Plans, Question, ask, ask_async, is_async
+from holdfast._model.time.recurrence import aware
+from holdfast._model.time.schedule import Definition, Schedule, ScheduleOptions, When, declare
 from holdfast._sql import schedules as sql
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries

@@ -21,17 +21,17 @@ from holdfast._db.connection import as_uuid
 from holdfast._db.feed import Feed
 from holdfast._db.sync_pool import SyncPool
 from holdfast._db.watch import Watch
-from holdfast._model.call import Call, Entry, StepValue, reference
-from holdfast._model.collecting import no_collecting
-from holdfast._model.duration import Duration, seconds
-from holdfast._model.function import Function
-from holdfast._model.kind import Kind
-from holdfast._model.names import check_queue
-from holdfast._model.options import EnqueueOptions
-from holdfast._model.reference import Failure, HowEnqueued, Ref, TaskInfo
-from holdfast._model.request import Request, durability, request_of, requests_of, shared_durability
-from holdfast._model.schedule import Schedule
-from holdfast._model.tracing import Tracing
+from holdfast._model.declare.function import Function
+from holdfast._model.declare.kind import Kind
+from holdfast._model.declare.names import check_queue
+from holdfast._model.declare.options import EnqueueOptions
+from holdfast._model.enqueue.call import Call, Entry, StepValue, reference
+from holdfast._model.enqueue.ref import Failure, HowEnqueued, Ref, TaskInfo
+from holdfast._model.enqueue.request import Request, durability, request_of, requests_of, shared_durability
+from holdfast._model.garbage import no_collecting
+from holdfast._model.run.tracing import Tracing
+from holdfast._model.time.duration import Duration, seconds
+from holdfast._model.time.schedule import Schedule
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

@@ -10,9 +10,9 @@ from typing_extensions import Unpack
 
 from holdfast._db.background import Background
 from holdfast._db.callers import run_on_sync
-from holdfast._model.call import Call, StepValue
-from holdfast._model.plan_times import Answers, Plans, Question, ask, ask_async, is_async
-from holdfast._model.schedule import Schedule, When
+from holdfast._model.enqueue.call import Call, StepValue
+from holdfast._model.time.plan_times import Answers, Plans, Question, ask, ask_async, is_async
+from holdfast._model.time.schedule import Schedule, When
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

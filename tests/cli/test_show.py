@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from holdfast import Done, Later, Retry, Tasks
-from holdfast._model.reference import TaskInfo
-from holdfast._model.visits import Visit
+from holdfast._model.enqueue.ref import TaskInfo
+from holdfast._model.read.visits import Visit
 from holdfast.cli.way import way
 from holdfast.testing import Harness
 

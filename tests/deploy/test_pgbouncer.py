@@ -21,7 +21,7 @@ from holdfast._db.pool import Pool
 from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.transactions import Transactions
 from holdfast._db.wire import Wire
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Statement
 from holdfast._sql.records import NewTask

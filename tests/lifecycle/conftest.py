@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast._db.connection import connect_sync, with_database
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from pgbouncer import Way
 
 from .support import NOW, Db

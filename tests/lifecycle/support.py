@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast._db.connection import connect_sync, run_sync
 from holdfast._db.pooler import meet_sync
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, statements
 from holdfast._sql.records import Claimed, NewTask

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from holdfast._db.trouble import explained
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast.errors import TaskNotFound, WrongState
 
 from .support import BOOM, LEASE, NOW, Db, ids

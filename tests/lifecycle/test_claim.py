@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast._db.link import Link
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.query import Query, Statement
 from holdfast._sql.records import NewTask
 

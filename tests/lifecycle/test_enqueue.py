@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.records import NewTask
 
 from .support import NOW, Db, with_text

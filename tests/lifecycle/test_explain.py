@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import insights
 from holdfast._db.migrate import migrate
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 
 from .support import BOOM, NOW, Db, ids
 from .test_pause import declare, pause

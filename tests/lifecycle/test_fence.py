@@ -5,7 +5,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.records import Claimed
 
 from .support import LEASE, Db, with_text

@@ -13,8 +13,8 @@ from holdfast import insights
 from holdfast._db.connection import connect_sync, with_database
 from holdfast._db.link import Link
 from holdfast._engine.maintenance import CHORES, Maintenance
-from holdfast._model.duration import seconds
-from holdfast._model.figures import BUCKETS, Figures
+from holdfast._model.read.figures import BUCKETS, Figures
+from holdfast._model.time.duration import seconds
 from holdfast._sql import figures
 from holdfast._sql.figures import Place, Rolled
 from holdfast._sql.plans import drive_sync

@@ -9,7 +9,7 @@ import pytest
 from psycopg import Connection
 
 from holdfast._db.connection import run_sync
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import plans
 from holdfast._sql.query import Query
 from holdfast._sql.records import NewTask, Placed

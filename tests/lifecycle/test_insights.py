@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from holdfast import insights
-from holdfast._model.filter import parse_filter
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.read.filter import parse_filter
 from holdfast._sql.query import Query
 from holdfast.insights import KindInfo, ParkedGroup, QueueInfo, Standing, Unfinished, WorkerInfo
 

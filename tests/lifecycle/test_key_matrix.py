@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from psycopg import Connection
 
 from holdfast._db.connection import run_sync
-from holdfast._model.ids import uuid7
-from holdfast._model.request import OnConflict
+from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.enqueue.request import OnConflict
 from holdfast._sql.plans import drive_sync, enqueue, enqueue_many
 from holdfast._sql.records import NewTask
 from holdfast.errors import KeyTaken

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.records import Beaten
 
 from .support import BOOM, KNOWN, LEASE, NOW, Db, ids

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast._model.ids import uuid7
-from holdfast._model.names import check_kind, check_queue, check_step
+from holdfast._model.declare.names import check_kind, check_queue, check_step
+from holdfast._model.enqueue.ids import uuid7
 from holdfast.errors import ConfigError
 
 from .support import Db

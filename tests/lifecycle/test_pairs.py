@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.records import NewTask
 
 from .support import LEASE, Db

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.query import Query, Statement, statements
 
 from .support import BEGINNING, KNOWN, LEASE, Db, all_statements

@@ -12,7 +12,7 @@ import pytest
 from psycopg import Connection
 
 from holdfast._db.trouble import explained
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import repair
 from holdfast._sql.plans import drive_sync
 from holdfast._sql.query import Query

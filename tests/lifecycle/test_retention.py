@@ -14,7 +14,7 @@ import pytest
 from holdfast._db.link import Link
 from holdfast._engine import history as chores
 from holdfast._engine.maintenance import CHORES, Maintenance
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import history
 
 from .days import DAY, finished, known, pass_of, set_default, set_queue, with_link

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import plant
 from holdfast import health, insights
-from holdfast._model.filter import parse_filter
+from holdfast._model.read.filter import parse_filter
 from holdfast._sql.query import Query
 from holdfast.insights import looks, surveys
 

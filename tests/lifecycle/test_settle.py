@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.records import Recorded
 
 from .support import BOOM, LEASE, NOW, Db, ids, outcomes

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 
 from .support import NOW, Db
 

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from holdfast import insights
-from holdfast._model.codec import encode
-from holdfast._model.ids import uuid7
-from holdfast._model.request import OnConflict
+from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.enqueue.request import OnConflict
+from holdfast._model.json.codec import encode
 from holdfast._sql.records import NewTask
 
 from .support import NOW, Db

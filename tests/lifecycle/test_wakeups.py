@@ -5,7 +5,7 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 
 from .support import NOW, Db
 

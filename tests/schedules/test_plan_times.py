@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import App, Cron, Every, Plans, ScheduleError
 from holdfast._engine import scheduler as engine
-from holdfast._model.timing import Timing
+from holdfast._model.time.recurrence import Timing
 from holdfast.testing import Harness
 from worker.support import running, until
 

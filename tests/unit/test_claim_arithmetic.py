@@ -20,7 +20,7 @@ from holdfast.errors import ConfigError
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> "Ticker":
     ticker = Ticker()
-    for module in ("roster", "shares"):
+    for module in ("run.roster", "claim.budget"):
         monkeypatch.setattr(f"holdfast._engine.{module}.now", lambda: ticker.now)
     monkeypatch.setattr("holdfast._engine.marks.time.monotonic", lambda: ticker.now)
     return ticker

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import DecodeError, EncodeError
-from holdfast._model.codec import MAX_BYTES, decoder_for, encode, encode_result, safe_text
+from holdfast._model.json.codec import MAX_BYTES, decoder_for, encode, encode_result, safe_text
 
 
 class Colour(enum.Enum):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import App, EnqueueRefused
-from holdfast._model.collecting import YOUNG, loaded_set_aside, no_collecting
-from holdfast._model.request import requests_of
+from holdfast._model.enqueue.request import requests_of
+from holdfast._model.garbage import YOUNG, loaded_set_aside, no_collecting
 
 
 @pytest.mark.parametrize("was_on", [True, False])

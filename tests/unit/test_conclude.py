@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Cancel, Done, Fail, Later, Retry, Snooze, Tasks
-from holdfast._model.conclude import outcome_of_error, outcome_of_return
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Retried, Snoozed
+from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Retried, Snoozed
+from holdfast._model.run.outcome_of import outcome_of_error, outcome_of_return
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 tasks = Tasks()

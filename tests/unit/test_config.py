@@ -22,7 +22,7 @@ from holdfast._db.connection import conninfo
 from holdfast._db.settings import SETTINGS, WORKER_SETTINGS, shown
 from holdfast._db.trouble import unreachable
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
-from holdfast._model.redact import redact
+from holdfast._model.json.redact import redact
 from holdfast.errors import ConfigError, NoDatabase
 
 

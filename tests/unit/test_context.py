@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Context, DeclarationError, Duration, HoldfastError, Ref, TaskInfo, current_context
-from holdfast._model.context import Described, Offers
+from holdfast._model.run.context import Described, Offers
 
 
 def context(resources: Mapping[type, object] | None = None, **fields: Any) -> Context:

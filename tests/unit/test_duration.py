@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import ConfigError, InvalidDuration
-from holdfast._model.duration import LONGEST, seconds
+from holdfast._model.time.duration import LONGEST, seconds
 
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 

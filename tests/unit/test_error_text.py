@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast._engine.processes import _portable
-from holdfast._model import attributes
-from holdfast._model.codec import MAX_BYTES, encode_error, simple_error
-from holdfast._model.error_text import MAX_CAUSES, MAX_MESSAGE, MAX_TRACEBACK
+from holdfast._model.json import error_attributes
+from holdfast._model.json.codec import MAX_BYTES, encode_error, simple_error
+from holdfast._model.json.error_json import MAX_CAUSES, MAX_MESSAGE, MAX_TRACEBACK
 
 
 def described(error: BaseException) -> Any:
@@ -92,7 +92,7 @@ def test_what_an_exception_carries_is_kept_if_it_is_public_and_json() -> None:
 )
 def test_what_an_exception_carries_is_bounded(given: dict[str, Any]) -> None:
     error = Declined("no", **given)
-    assert len(json.dumps(described(error).get("attributes", {}))) < 2 * attributes.MAX_BYTES
+    assert len(json.dumps(described(error).get("attributes", {}))) < 2 * error_attributes.MAX_BYTES
     assert b"\\u0000" not in encode_error(error)
 
 

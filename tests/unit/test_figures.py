@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast._model.figures import BUCKETS, Figure, Point, Spread, arranged
+from holdfast._model.read.figures import BUCKETS, Figure, Point, Spread, arranged
 
 NOON = datetime(2031, 5, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._model.filter import EVERYTHING, FIELDS, Filter, Term, parse_filter
+from holdfast._model.read.filter import EVERYTHING, FIELDS, Filter, Term, parse_filter
 from holdfast.errors import ConfigError, FilterError
 
 

@@ -11,7 +11,7 @@ from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import LARGEST_FLUSH, Ending
 from holdfast._engine.roster import Roster
 from holdfast._engine.settle import GATHER_SECONDS, Settler
-from holdfast._model.outcome import NO_RESULT
+from holdfast._model.run.outcome import NO_RESULT
 
 
 def settler_of(roster: Roster) -> Settler:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Union
 
 from holdfast import Done, Later, Tasks
-from holdfast._model.graph import END, UNKNOWN, Edge, edges
+from holdfast._model.declare.graph import END, UNKNOWN, Edge, edges
 
 from .steps_elsewhere import kind, tasks
 

@@ -10,9 +10,9 @@ from uuid import RFC_4122, UUID
 import pytest
 
 from holdfast import ConfigError
-from holdfast._model import ids
-from holdfast._model.ids import uuid7, uuid7s
-from holdfast._model.names import check_kind, check_priority, check_queue, check_schedule, check_step
+from holdfast._model.declare.names import check_kind, check_priority, check_queue, check_schedule, check_step
+from holdfast._model.enqueue import ids
+from holdfast._model.enqueue.ids import uuid7, uuid7s
 
 Check = Callable[[object], str]
 

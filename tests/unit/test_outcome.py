@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Cancel, Done, Fail, InvalidDuration, Later, Snooze
-from holdfast._model.outcome import (
+from holdfast._model.run.outcome import (
     Advanced,
     Cancelled,
     Failed,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._model.progress import LARGEST_NUMBER, LONGEST_NOTE, Told
+from holdfast._model.run.progress import LARGEST_NUMBER, LONGEST_NOTE, Told
 from holdfast.testing import context
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast import Entry, Tasks, named
-from holdfast._model.request import Request, request_of, requests_of
+from holdfast._model.enqueue.request import Request, request_of, requests_of
 from holdfast.errors import EnqueueRefused
 
 tasks = Tasks()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import ConfigError, Retry
-from holdfast._model.retry import LONGEST_RETRY_AFTER, BrokenDelay, next_delay
+from holdfast._model.run.retry import LONGEST_RETRY_AFTER, BrokenDelay, next_delay
 
 
 def delays(policy: Retry, error: BaseException, count: int) -> list[float | None]:

@@ -8,7 +8,7 @@ import pytest
 from holdfast import Tasks
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.roster import Roster
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.records import Claimed
 
 tasks = Tasks()

@@ -7,7 +7,7 @@ import pydantic
 import pytest
 
 from holdfast import Context, Retry, Tasks
-from holdfast._model.storable import stored_names
+from holdfast._model.json.problems import stored_names
 
 
 class Renamed(msgspec.Struct, rename="camel"):

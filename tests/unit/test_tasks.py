@@ -29,8 +29,8 @@ from holdfast import (
     Tasks,
     named,
 )
-from holdfast._model.call import call_of
-from holdfast._model.step import OWNER
+from holdfast._model.declare.step import OWNER
+from holdfast._model.enqueue.call import call_of
 
 from .steps_elsewhere import context_only_for_checkers
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from holdfast._model.timing import Cron, Every, Times, Timing, timing
+from holdfast._model.time.recurrence import Cron, Every, Times, Timing, timing
 from holdfast.errors import HoldfastError, InvalidDuration, ScheduleError
 
 MINUTE = timedelta(minutes=1)

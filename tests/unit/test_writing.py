@@ -9,9 +9,9 @@ from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import Ending, telling
 from holdfast._engine.known import Known
 from holdfast._engine.writing import Group, write
-from holdfast._model.ids import uuid7
-from holdfast._model.outcome import NO_RESULT, Finished, Outcome
-from holdfast._model.progress import Told
+from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.run.outcome import NO_RESULT, Finished, Outcome
+from holdfast._model.run.progress import Told
 from holdfast._sql.queries import Queries
 from holdfast._sql.records import Claimed
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast._model.overview import COUNTED
+from holdfast._model.read.infos import COUNTED
 
 from .conftest import Browser, plant_task, plant_worker, rows
 from .test_pages import plant_kind

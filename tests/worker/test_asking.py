@@ -16,7 +16,7 @@ from holdfast._db.connection import connect_sync
 from holdfast._db.link import Link
 from holdfast._db.listen import Listener
 from holdfast._db.portable import Portable
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries
 from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query, statement

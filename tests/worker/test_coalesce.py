@@ -20,8 +20,8 @@ from holdfast._db import coalesce, pool
 from holdfast._db.connection import run as connection_run
 from holdfast._db.pool import Pool
 from holdfast._db.wire import Wire
-from holdfast._model import request
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue import request
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import plans
 from holdfast.testing import Harness
 

@@ -26,7 +26,7 @@ from holdfast import (
 from holdfast._db import feed
 from holdfast._db.connection import connect_sync
 from holdfast._db.pooler import meet_sync
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.failures import beginning, places
 from holdfast.testing import Harness
 

@@ -17,7 +17,7 @@ from holdfast._db.link import Link
 from holdfast._engine import worker as engine
 from holdfast._engine.reap import Reaper
 from holdfast._engine.settings import WorkerSettings
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.query import Query, Statement
 from holdfast.testing import Harness
 

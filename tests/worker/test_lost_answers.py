@@ -12,8 +12,8 @@ import pytest
 from holdfast import Context, Done, Retry, Snooze, Tasks
 from holdfast._db.link import Link
 from holdfast._engine import worker as engine
-from holdfast._model import conclude
-from holdfast._model.codec import encode_result
+from holdfast._model.json.codec import encode_result
+from holdfast._model.run import outcome_of
 from holdfast.testing import Harness
 
 from .support import attempts, row, running, sql, until
@@ -225,7 +225,7 @@ async def test_M6_a_value_that_the_database_refuses_parks_only_the_culprit(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        conclude, "encode_result", lambda value: b'"\\u0000"' if value == "bad" else encode_result(value)
+        outcome_of, "encode_result", lambda value: b'"\\u0000"' if value == "bad" else encode_result(value)
     )
     refs = [await plain.enqueue(n) for n in range(-1, 30)]
     async with running(holdfast.worker(lease=60, concurrency=31)):

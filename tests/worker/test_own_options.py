@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, EnqueueRefused, Entry, Retry, TaskParked, Tasks
-from holdfast._model.own_options import retry_of
+from holdfast._model.enqueue.overrides import retry_of
 from holdfast.errors import ConfigError
 from holdfast.testing import Harness
 

@@ -24,7 +24,7 @@ from holdfast import (
 from holdfast._db import watch as watching
 from holdfast._db.connection import connect, connect_sync
 from holdfast._engine import news
-from holdfast._model.ids import made_at, uuid7
+from holdfast._model.enqueue.ids import made_at, uuid7
 from holdfast.testing import Harness
 from pgbouncer import Way
 

@@ -17,11 +17,11 @@ from holdfast._db.connection import DriverError, connect_sync
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.execution import Execution
 from holdfast._engine.lease import Beat
-from holdfast._model.context import Offers
-from holdfast._model.ids import uuid7
-from holdfast._model.outcome import Released
-from holdfast._model.step import Step
-from holdfast._model.tracing import Tracing
+from holdfast._model.declare.step import Step
+from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.run.context import Offers
+from holdfast._model.run.outcome import Released
+from holdfast._model.run.tracing import Tracing
 from holdfast._sql.query import Query
 from holdfast._sql.records import Claimed, NewTask
 from holdfast.testing import Harness
@@ -87,7 +87,7 @@ async def test_M6_a_locked_row_and_a_refused_value_in_one_flush(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = asyncio.Event()
-    monkeypatch.setattr("holdfast._model.outcome.LATEST", datetime.max.replace(tzinfo=UTC))
+    monkeypatch.setattr("holdfast._model.run.outcome.LATEST", datetime.max.replace(tzinfo=UTC))
 
     @holdfast.app.task
     async def step(n: int) -> None:

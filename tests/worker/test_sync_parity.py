@@ -22,7 +22,7 @@ from holdfast import (
     named,
 )
 from holdfast._db import limited
-from holdfast._model.reference import Ref
+from holdfast._model.enqueue.ref import Ref
 from holdfast.testing import Harness
 
 from .support import running, until

@@ -19,7 +19,7 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from holdfast._db.sending import sent
-from holdfast._model.collecting import no_collecting
+from holdfast._model.garbage import no_collecting
 from holdfast._sql.query import Query
 
 T = TypeVar("T")

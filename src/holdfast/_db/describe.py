@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast._model.redact import redact
+from holdfast._model.json.redact import redact
 
 PORT = "5432"
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from holdfast._db.listen import Listener
 from holdfast._db.trouble import is_passing, pause_after
-from holdfast._model.duration import Duration, seconds
-from holdfast._model.log import Log
-from holdfast._model.reference import Failure
+from holdfast._model.enqueue.ref import Failure
+from holdfast._model.safe_log import Log
+from holdfast._model.time.duration import Duration, seconds
 from holdfast._sql.failures import Place, beginning, failures, places
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

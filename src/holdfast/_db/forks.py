@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NoReturn, Protocol, TypeVar
 from weakref import WeakSet
 
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 
 log = Log("holdfast.worker")
 

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from holdfast._db.connection import connect
 from holdfast._db.pooler import meet
 from holdfast._db.trouble import READ_ONLY, pause_after
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast._sql.query import quote
 
 log = Log("holdfast.listen")

@@ -9,8 +9,8 @@ from typing import Any
 
 from holdfast._model.address import EXPECTED as EXPECTED_ADDRESS
 from holdfast._model.address import parse_address
-from holdfast._model.duration import DAY, in_short, seconds
-from holdfast._model.queues import EXPECTED, parse_queues, spelled
+from holdfast._model.declare.queues import EXPECTED, parse_queues, spelled
+from holdfast._model.time.duration import DAY, in_short, seconds
 from holdfast.errors import ConfigError, InvalidDuration
 
 _UNITS = {"GB": 1024**3, "MB": 1024**2, "KB": 1024}

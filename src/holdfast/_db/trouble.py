@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import psycopg
 
-from holdfast._model.log import Log
-from holdfast._model.redact import redact
+from holdfast._model.json.redact import redact
+from holdfast._model.safe_log import Log
 from holdfast.errors import (
     DatabaseUnreachable,
     EnqueueRefused,

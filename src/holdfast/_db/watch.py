@@ -17,7 +17,7 @@ from uuid import UUID
 
 from holdfast._db.listen import Listener
 from holdfast._db.trouble import is_full_of_notices, is_passing, tell_no_hint
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

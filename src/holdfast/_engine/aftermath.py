@@ -10,8 +10,8 @@ from holdfast._engine.ending import Ending, continued
 from holdfast._engine.hooks import Hooks
 from holdfast._engine.news import News
 from holdfast._engine.telling import tell_recorded
-from holdfast._model.outcome import Cancelled, Failed, Finished
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.run.outcome import Cancelled, Failed, Finished
 from holdfast._sql.queries import Queries
 from holdfast._sql.records import Reaped
 

@@ -12,11 +12,11 @@ from uuid import UUID
 import msgspec
 
 from holdfast._db.transactions import StepTransaction
-from holdfast._model.collecting import no_collecting
-from holdfast._model.outcome import Advanced
-from holdfast._model.progress import Told
-from holdfast._model.request import Request
-from holdfast._model.step import Step
+from holdfast._model.declare.step import Step
+from holdfast._model.enqueue.request import Request
+from holdfast._model.garbage import no_collecting
+from holdfast._model.run.outcome import Advanced
+from holdfast._model.run.progress import Told
 from holdfast._sql.records import Claimed
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode

@@ -25,9 +25,9 @@ from holdfast._engine.marks import MARK_SECONDS, Marks
 from holdfast._engine.pulse import nothing
 from holdfast._engine.roster import Roster
 from holdfast._engine.shares import LARGEST_CLAIM, Shares
-from holdfast._model.ids import uuid7
-from holdfast._model.log import Log
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.query import Query

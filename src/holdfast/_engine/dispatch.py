@@ -17,10 +17,10 @@ from holdfast._engine.roster import Roster
 from holdfast._engine.settle import Settler
 from holdfast._engine.telling import tell_error
 from holdfast._engine.transactional import TransactionalSteps
-from holdfast._model.log import Log
-from holdfast._model.outcome import NO_RESULT, Cancelled, Outcome, Released
-from holdfast._model.step import Step
-from holdfast._model.tracing import Tracing
+from holdfast._model.declare.step import Step
+from holdfast._model.run.outcome import NO_RESULT, Cancelled, Outcome, Released
+from holdfast._model.run.tracing import Tracing
+from holdfast._model.safe_log import Log
 
 log = Log("holdfast.worker")
 

@@ -8,7 +8,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast._engine.attempt import Attempt
-from holdfast._model.outcome import (
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.run.outcome import (
     NO_RESULT,
     Advanced,
     Cancelled,
@@ -19,7 +20,6 @@ from holdfast._model.outcome import (
     Retried,
     Snoozed,
 )
-from holdfast._model.tasks import Tasks
 from holdfast._sql.records import Fence, NewTask
 
 LARGEST_FLUSH = 1000

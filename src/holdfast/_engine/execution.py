@@ -18,15 +18,15 @@ from holdfast._engine.ending import Unsure
 from holdfast._engine.moving import Moves, raised_after_move, returned_after_move
 from holdfast._engine.processes import Processes
 from holdfast._engine.threads import Threads, outcome_of
-from holdfast._model.codec import encode_error, simple_error
-from holdfast._model.conclude import outcome_of_error, outcome_of_return
-from holdfast._model.context import Context, Offers, current_context
-from holdfast._model.log import Log
-from holdfast._model.outcome import NO_RESULT, Advanced, Cancelled, Fail, Failed, Outcome, Released, Retried
-from holdfast._model.own_options import own_step
-from holdfast._model.reference import Tracker
-from holdfast._model.step import Step
-from holdfast._model.tasks import Middleware, Tasks
+from holdfast._model.declare.step import Step
+from holdfast._model.declare.tasks import Middleware, Tasks
+from holdfast._model.enqueue.overrides import own_step
+from holdfast._model.enqueue.ref import Tracker
+from holdfast._model.json.codec import encode_error, simple_error
+from holdfast._model.run.context import Context, Offers, current_context
+from holdfast._model.run.outcome import NO_RESULT, Advanced, Cancelled, Fail, Failed, Outcome, Released, Retried
+from holdfast._model.run.outcome_of import outcome_of_error, outcome_of_return
+from holdfast._model.safe_log import Log
 from holdfast.errors import DecodeError
 
 log = Log("holdfast.worker")

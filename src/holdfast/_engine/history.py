@@ -11,7 +11,7 @@ from datetime import date
 
 from holdfast._db.link import Link
 from holdfast._db.trouble import gave_way, is_deadlock
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast._sql import figures, history, schedules
 from holdfast._sql.queries import Queries
 

@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
-from holdfast._model.log import Log
-from holdfast._model.outcome import Failed
-from holdfast._model.reference import Failure, TaskInfo
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.enqueue.ref import Failure, TaskInfo
+from holdfast._model.run.outcome import Failed
+from holdfast._model.safe_log import Log
 from holdfast._sql.records import Reaped
 
 log = Log("holdfast.worker")

@@ -15,8 +15,8 @@ from holdfast._engine.attempt import now
 from holdfast._engine.ending import Ending
 from holdfast._engine.known import Known
 from holdfast._engine.roster import Roster
-from holdfast._model.log import Log
-from holdfast._model.outcome import Advanced
+from holdfast._model.run.outcome import Advanced
+from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.records import Obstacles

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
 from holdfast.errors import ConfigError
 
 

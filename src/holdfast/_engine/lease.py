@@ -30,7 +30,7 @@ from holdfast._engine.execution import fields
 from holdfast._engine.progress import ProgressLog
 from holdfast._engine.pulse import nothing
 from holdfast._engine.roster import Roster
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 from holdfast._sql.records import Loops
 

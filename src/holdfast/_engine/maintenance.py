@@ -30,8 +30,8 @@ from holdfast._engine.history import (
     sweep_queues,
 )
 from holdfast._engine.pulse import nothing
-from holdfast._model.duration import in_short
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
+from holdfast._model.time.duration import in_short
 from holdfast._sql import figures, history
 from holdfast._sql.queries import Queries
 from holdfast.errors import DatabaseUnreachable

@@ -15,9 +15,9 @@ from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending
 from holdfast._engine.pulse import Pulse
 from holdfast._engine.roster import Roster
-from holdfast._model.figures import BUCKETS
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
-from holdfast._model.overview import COUNTED, Gauges, QueueInfo
+from holdfast._model.read.figures import BUCKETS
+from holdfast._model.read.infos import COUNTED, Gauges, QueueInfo
+from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BOUNDS = tuple(bound for bound in BUCKETS if 0.005 <= bound <= 5000)

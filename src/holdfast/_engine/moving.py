@@ -14,11 +14,11 @@ from holdfast._db.callers import run_on, run_on_sync
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import Ending, Unsure
 from holdfast._engine.writing import Group, write
-from holdfast._model.codec import simple_error
-from holdfast._model.conclude import outcome_of_return
-from holdfast._model.context import Context
-from holdfast._model.outcome import Advanced, Failed, Finished, Outcome
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.json.codec import simple_error
+from holdfast._model.run.context import Context
+from holdfast._model.run.outcome import Advanced, Failed, Finished, Outcome
+from holdfast._model.run.outcome_of import outcome_of_return
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
 from holdfast.errors import DeclarationError, LeaseLost

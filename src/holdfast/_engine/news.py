@@ -10,7 +10,7 @@ from time import monotonic
 from uuid import UUID
 
 from holdfast._db.link import Link
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 
 log = Log("holdfast.worker")

@@ -18,10 +18,10 @@ from holdfast._db.trouble import is_passing
 from holdfast._engine.attempt import now
 from holdfast._engine.known import Known
 from holdfast._engine.settings import WorkerSettings
-from holdfast._model.graph import edges
-from holdfast._model.log import Log
-from holdfast._model.step import Step
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.graph import edges
+from holdfast._model.declare.step import Step
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.errors import ConfigError

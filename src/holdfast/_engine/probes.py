@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast._db.forks import Descriptor, not_for_children
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 
 log = Log("holdfast.worker")
 

@@ -27,11 +27,11 @@ from msgspec.structs import replace
 from holdfast._db import forks
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
-from holdfast._model.context import Context, Described, Offers, current_context
-from holdfast._model.error_text import PLACE, message_of, place_of
-from holdfast._model.progress import Told
-from holdfast._model.request import Request
-from holdfast._model.step import OWNER, Step
+from holdfast._model.declare.step import OWNER, Step
+from holdfast._model.enqueue.request import Request
+from holdfast._model.json.error_json import PLACE, message_of, place_of
+from holdfast._model.run.context import Context, Described, Offers, current_context
+from holdfast._model.run.progress import Told
 from holdfast.errors import HoldfastError
 
 _SPAWN = multiprocessing.get_context("spawn")

@@ -12,7 +12,7 @@ import msgspec
 from holdfast._db.link import Link
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.roster import Roster
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 
 log = Log("holdfast.worker")

@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 from holdfast._db.link import Link
 from holdfast._engine.ending import Ending, by_queue, intact, moved_on
-from holdfast._model.outcome import Released
+from holdfast._model.run.outcome import Released
 from holdfast._sql.queries import Queries
 
 

@@ -21,7 +21,7 @@ from holdfast._db.link import Link
 from holdfast._db.trouble import is_missing_partition, is_passing
 from holdfast._engine.attempt import now
 from holdfast._engine.pulse import nothing
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.records import Overdue, Reaped

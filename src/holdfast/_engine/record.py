@@ -28,11 +28,11 @@ from holdfast._engine.readback import Fate
 from holdfast._engine.roster import Roster
 from holdfast._engine.telling import is_heard, tell_error
 from holdfast._engine.writing import Group, groups, write
-from holdfast._model.codec import simple_error
-from holdfast._model.conclude import outcome_of_error
-from holdfast._model.log import Log
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.json.codec import simple_error
+from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished
+from holdfast._model.run.outcome_of import outcome_of_error
+from holdfast._model.safe_log import Log
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
-from holdfast._model.error_text import message_of
-from holdfast._model.log import Log
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.json.error_json import message_of
+from holdfast._model.safe_log import Log
 from holdfast.errors import ConfigError
 
 log = Log("holdfast.worker")

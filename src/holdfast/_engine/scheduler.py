@@ -18,10 +18,10 @@ from holdfast._db.link import Link
 from holdfast._db.trouble import is_contended, is_passing, pause_after
 from holdfast._engine.pulse import nothing
 from holdfast._engine.threads import Threads, outcome_of
-from holdfast._model.error_text import message_of
-from holdfast._model.log import Log
-from holdfast._model.plan_times import Answers, Plans, ask, ask_async, is_async
-from holdfast._model.schedule import Definition, Schedule, check_scopes
+from holdfast._model.json.error_json import message_of
+from holdfast._model.safe_log import Log
+from holdfast._model.time.plan_times import Answers, Plans, ask, ask_async, is_async
+from holdfast._model.time.schedule import Definition, Schedule, check_scopes
 from holdfast._sql import schedules
 from holdfast._sql.queries import Queries
 from holdfast._sql.schedules import Candidate, Found, Trouble

@@ -8,8 +8,8 @@ from typing_extensions import Unpack
 
 from holdfast._db.settings import SETTINGS, checked
 from holdfast._model.address import parse_address
-from holdfast._model.duration import Duration, seconds
-from holdfast._model.queues import parse_queues, spelled
+from holdfast._model.declare.queues import parse_queues, spelled
+from holdfast._model.time.duration import Duration, seconds
 from holdfast.errors import ConfigError
 
 

@@ -23,9 +23,9 @@ from holdfast._engine.readback import Fate
 from holdfast._engine.record import Recorder
 from holdfast._engine.roster import Roster
 from holdfast._engine.telling import tell_error, tell_raised_after_move
-from holdfast._model.log import Log
-from holdfast._model.outcome import Outcome
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.run.outcome import Outcome
+from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 
 log = Log("holdfast.worker")

@@ -13,9 +13,9 @@ import msgspec
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.ending import Ending
 from holdfast._engine.execution import fields
-from holdfast._model.log import Log
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
-from holdfast._model.step import MAIN
+from holdfast._model.declare.step import MAIN
+from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
+from holdfast._model.safe_log import Log
 
 log = Log("holdfast.task")
 

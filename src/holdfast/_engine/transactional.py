@@ -25,11 +25,11 @@ from holdfast._engine.ending import Ending, Recorded, Times, Unsure
 from holdfast._engine.execution import Execution, fields
 from holdfast._engine.record import Recorder
 from holdfast._engine.writing import groups, write
-from holdfast._model.codec import simple_error
-from holdfast._model.conclude import outcome_of_error
-from holdfast._model.log import Log
-from holdfast._model.outcome import Advanced, Cancel, Cancelled, Fail, Failed, Finished, Outcome, Released, Snooze
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.json.codec import simple_error
+from holdfast._model.run.outcome import Advanced, Cancel, Cancelled, Fail, Failed, Finished, Outcome, Released, Snooze
+from holdfast._model.run.outcome_of import outcome_of_error
+from holdfast._model.safe_log import Log
 from holdfast._sql import plans
 from holdfast._sql.queries import Queries
 

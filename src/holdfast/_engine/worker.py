@@ -41,8 +41,8 @@ from holdfast._engine.settle import Settler
 from holdfast._engine.telling import is_heard
 from holdfast._engine.transactional import TransactionalSteps
 from holdfast._engine.watch import Watch
-from holdfast._model.log import Log
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.safe_log import Log
 from holdfast._sql.queries import queries as queries_of
 from holdfast.errors import HoldfastError
 

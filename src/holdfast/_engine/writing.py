@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast._engine.ending import Ending, Times, telling
 from holdfast._engine.keep import Keeper
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
 from holdfast._sql.queries import Queries
 from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query

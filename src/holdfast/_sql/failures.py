@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._model.reference import Failure, TaskInfo
+from holdfast._model.enqueue.ref import Failure, TaskInfo
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from holdfast._model.figures import OUTCOMES, By, Figure, Figures, Point, Spread, arranged
+from holdfast._model.read.figures import OUTCOMES, By, Figure, Figures, Point, Spread, arranged
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from holdfast._model.filter import FINISHED, PHASES, UNFINISHED, Filter, Term, moment
+from holdfast._model.read.filter import FINISHED, PHASES, UNFINISHED, Filter, Term, moment
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row, for_schema
 

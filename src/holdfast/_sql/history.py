@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast._model.duration import DAY, Duration, in_short, seconds
+from holdfast._model.time.duration import DAY, Duration, in_short, seconds
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row, quote

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._model.reference import HowEnqueued
-from holdfast._model.request import Request, in_order_of_claims
-from holdfast._model.step import MAIN
+from holdfast._model.declare.step import MAIN
+from holdfast._model.enqueue.ref import HowEnqueued
+from holdfast._model.enqueue.request import Request, in_order_of_claims
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.records import Declared, NewTask, Placed

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._model.request import OnConflict
+from holdfast._model.enqueue.request import OnConflict
 
 
 class Claimed(NamedTuple):

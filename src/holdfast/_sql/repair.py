@@ -10,8 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._model.filter import Filter, parse_filter
-from holdfast._model.names import check_step
+from holdfast._model.declare.names import check_step
+from holdfast._model.read.filter import Filter, parse_filter
 from holdfast._sql.filters import filtered
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries

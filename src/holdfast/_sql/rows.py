@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from holdfast._model.request import Request
+from holdfast._model.enqueue.request import Request
 from holdfast._sql.records import NewTask
 from holdfast.errors import EnqueueRefused
 

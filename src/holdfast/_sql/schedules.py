@@ -12,9 +12,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._model.plan_times import Answers, Plans
-from holdfast._model.request import Request
-from holdfast._model.schedule import Definition, Due
+from holdfast._model.enqueue.request import Request
+from holdfast._model.time.plan_times import Answers, Plans
+from holdfast._model.time.schedule import Definition, Due
 from holdfast._sql import plans
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries

@@ -82,7 +82,7 @@ def retry(
       holdfast retry --where 'kind:greeter error:FileNotFound' --dry-run
       holdfast retry --where state:retrying --rate 50/s --yes
     """
-    from holdfast._model.names import check_step
+    from holdfast._model.declare.names import check_step
 
     if force and step is None:
         raise click.UsageError("--force is for --step.")

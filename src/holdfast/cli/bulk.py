@@ -165,7 +165,7 @@ def _sentences(repair: "Repair", tally: "Tally") -> Iterator[str]:
 
 
 def _spread(repair: "Repair", number: int) -> str:
-    from holdfast._model.duration import in_short
+    from holdfast._model.time.duration import in_short
 
     if repair.rate is None or number < 2:
         return ""

@@ -12,7 +12,7 @@ from holdfast.cli.output import FAILED, USAGE, Failure, line, note, print_json
 from holdfast.errors import NoDatabase, SchemaError
 
 if TYPE_CHECKING:
-    from holdfast._model.findings import Finding, Inspection
+    from holdfast._model.declare.compatibility import Finding, Inspection
     from holdfast.app import App
 
 PAGE = 1000
@@ -52,7 +52,7 @@ def check(
       holdfast check shop.app -q mail,default --strict
       holdfast check shop.app --no-database
     """
-    from holdfast._model.findings import in_code
+    from holdfast._model.declare.compatibility import in_code
     from holdfast.cli.load import load_app
 
     wanted = _names(queues)
@@ -80,7 +80,7 @@ def check(
 
 
 def _names(given: Sequence[str]) -> frozenset[str]:
-    from holdfast._model.names import check_queue
+    from holdfast._model.declare.names import check_queue
 
     return frozenset(check_queue(name.strip()) for each in given for name in each.split(",") if name.strip())
 
@@ -103,7 +103,7 @@ def _inspected(
 ) -> "tuple[list[Finding], Inspection]":
     """What is to be said about workers and versions, and the inspection of all unfinished tasks."""
     from holdfast import insights
-    from holdfast._model.findings import Inspection, of_workers, other_versions
+    from holdfast._model.declare.compatibility import Inspection, of_workers, other_versions
 
     try:
         app.database  # noqa: B018 - says now if there is none

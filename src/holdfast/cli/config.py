@@ -8,7 +8,7 @@ import click
 
 from holdfast._db.config import Resolved, embedded_folder, embedded_url, project_file, unknown_variables
 from holdfast._db.settings import SETTINGS, shown
-from holdfast._model.redact import redact
+from holdfast._model.json.redact import redact
 from holdfast.cli.fitting import fitted_table
 from holdfast.cli.options import Setup, common_options, pass_setup
 from holdfast.cli.output import USAGE, Cell, Failure, facts, line, note, print_json

@@ -12,10 +12,10 @@ from holdfast.cli.output import NOT_FOUND, Failure, line, note, print_json, prin
 from holdfast.errors import ConfigError, NotPermitted
 
 if TYPE_CHECKING:
-    from holdfast._model.options import EnqueueOptions
-    from holdfast._model.overview import KindInfo
-    from holdfast._model.reference import TaskInfo
-    from holdfast._model.retry import Retry
+    from holdfast._model.declare.options import EnqueueOptions
+    from holdfast._model.enqueue.ref import TaskInfo
+    from holdfast._model.read.infos import KindInfo
+    from holdfast._model.run.retry import Retry
     from holdfast._sql.queries import Queries
     from holdfast.sync import SyncApp, SyncRef
 
@@ -131,7 +131,7 @@ def enqueue(
 
 
 def _retry(text: str | None) -> "Retry | None":
-    from holdfast._model.own_options import retry_of
+    from holdfast._model.enqueue.overrides import retry_of
 
     try:
         return None if text is None else retry_of(text)
@@ -341,7 +341,7 @@ def _check_key(options: Mapping[str, Any]) -> None:
 
 
 def _check_name(name: str) -> None:
-    from holdfast._model.names import check_kind, check_step
+    from holdfast._model.declare.names import check_kind, check_step
 
     kind, dot, step = name.partition(".")
     if not dot and kind[:1].isupper() and kind.isidentifier():

@@ -9,7 +9,7 @@ from holdfast.cli.options import Setup, common_options, duration, pass_setup
 from holdfast.cli.output import error_line, moment, note, print_json_line
 
 if TYPE_CHECKING:
-    from holdfast._model.reference import Failure
+    from holdfast._model.enqueue.ref import Failure
 
 
 @click.command()

@@ -11,7 +11,7 @@ import click
 from holdfast.cli.output import line
 
 if TYPE_CHECKING:
-    from holdfast._model.filter import Filter
+    from holdfast._model.read.filter import Filter
     from holdfast.cli.options import Setup
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,7 +57,7 @@ def filter_words(command: F) -> F:
 
 def filter_of(words: Sequence[str]) -> "Filter":
     """The filter that words say. What the shell took for one word is one value: `error:no such file`."""
-    from holdfast._model.filter import parse_filter
+    from holdfast._model.read.filter import parse_filter
 
     return parse_filter(" ".join(map(_quoted, words)))
 
@@ -74,7 +74,7 @@ def tasks_of(number: int) -> str:
 
 def command_line(setup: "Setup", *words: str) -> str:
     """A command that can be pasted, on the same database."""
-    from holdfast._model.redact import redact
+    from holdfast._model.json.redact import redact
 
     given = ["holdfast", *words]
     if setup.chosen_schema:

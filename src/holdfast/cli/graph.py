@@ -13,7 +13,7 @@ from holdfast.cli.output import NOT_FOUND, Failure, line, note, shortened
 
 if TYPE_CHECKING:
     from holdfast._model.drawing import Drawing
-    from holdfast._model.overview import Standing
+    from holdfast._model.read.infos import Standing
     from holdfast.app import App
 
 PATIENCE = 3.0
@@ -75,7 +75,7 @@ def graph(
       holdfast graph shop.app order -o order.svg
       holdfast graph shop.app -f mermaid --no-live
     """
-    from holdfast._model.graph import edges
+    from holdfast._model.declare.graph import edges
     from holdfast.cli.load import load_app
 
     form = _form(setup, wanted, output)

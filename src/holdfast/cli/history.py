@@ -97,7 +97,7 @@ async def _one_pass(setup: Setup) -> tuple[list[str], bool, dict[str, str]]:
     from holdfast._db.migrate import check_version
     from holdfast._db.trouble import explained
     from holdfast._engine.maintenance import Maintenance
-    from holdfast._model.redact import redact
+    from holdfast._model.json.redact import redact
     from holdfast._sql.queries import queries
     from holdfast.cli.act import me
     from holdfast.errors import DatabaseUnreachable, SchemaError
@@ -142,6 +142,6 @@ def _as_json(partition: "OldPartition") -> dict[str, Any]:
 
 
 def _in_short(span: timedelta) -> str:
-    from holdfast._model.duration import in_short
+    from holdfast._model.time.duration import in_short
 
     return in_short(span)

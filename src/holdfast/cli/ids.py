@@ -9,7 +9,7 @@ from holdfast.cli.output import USAGE, Failure, line
 from holdfast.errors import TaskNotFound
 
 if TYPE_CHECKING:
-    from holdfast._model.reference import TaskInfo
+    from holdfast._model.enqueue.ref import TaskInfo
     from holdfast._sql.queries import Queries
     from holdfast.sync import SyncApp
 
@@ -34,7 +34,7 @@ def find_id(app: "SyncApp", queries: "Queries", text: str) -> UUID:
 
 def _beginning_with(app: "SyncApp", queries: "Queries", text: str) -> "list[TaskInfo]":
     from holdfast import insights
-    from holdfast._model.filter import EVERYTHING
+    from holdfast._model.read.filter import EVERYTHING
 
     digits = text.replace("-", "").lower()
     if not _BEGINNING.fullmatch(digits):

@@ -15,8 +15,8 @@ from holdfast.cli.output import line
 
 if TYPE_CHECKING:
     from holdfast._db.config import Database
-    from holdfast._model.step import Step
-    from holdfast._model.tasks import Tasks
+    from holdfast._model.declare.step import Step
+    from holdfast._model.declare.tasks import Tasks
 
 MOST_STEPS = 20
 LONGEST_DEFAULT = 30
@@ -78,7 +78,7 @@ def declared_queues(app: "Tasks") -> list[str]:
 def start_warnings(app: "Tasks", queues: Sequence[str], only: Sequence[str] = ()) -> list[str]:
     """What is odd: variables that are no settings, no tasks, queues that are not served, moves that cannot be read."""
     from holdfast._db.config import unknown_variables
-    from holdfast._model.graph import edges
+    from holdfast._model.declare.graph import edges
 
     odd = [line(each) for each in unknown_variables().values()]
     if not app._steps:
@@ -95,7 +95,7 @@ def start_warnings(app: "Tasks", queues: Sequence[str], only: Sequence[str] = ()
 
 
 def _is_function(step: "Step") -> bool:
-    from holdfast._model.step import FunctionStep
+    from holdfast._model.declare.step import FunctionStep
 
     return isinstance(step, FunctionStep)
 
@@ -114,7 +114,7 @@ class Parameter(NamedTuple):
 
 def enqueue_commands(app: "Tasks") -> list[str]:
     """For each step where tasks begin, the command that enqueues one: `holdfast enqueue hello name=…`."""
-    from holdfast._model.graph import beginnings, edges
+    from holdfast._model.declare.graph import beginnings, edges
 
     begin = {(kind, step) for kind in app._kinds for step in beginnings(edges(app, kind))}
     return [enqueue_command(step) for step in known_steps(app) if (step.kind, step.name) in begin]
@@ -144,7 +144,7 @@ def _fields_of_struct(struct: Any) -> "Iterator[Parameter]":
 
 
 def _parameters(step: "Step") -> "Iterator[Parameter]":
-    from holdfast._model import hints
+    from holdfast._model.declare import annotations as hints
 
     found = list(hints.signature(step.target).parameters.values())
     if _is_function(step) and step.takes_ctx:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import click
 
 from holdfast._db.config import project_file, setting
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
 from holdfast.app import App
 from holdfast.cli.output import FAILED, USAGE, Failure, clean
 from holdfast.errors import ConfigError, DeclarationError

@@ -135,7 +135,7 @@ class _EchoHandler(logging.Handler):
 def _with_task(record: logging.LogRecord) -> bool:
     """Adds the task to a record that the code of its step made."""
     if not hasattr(record, "task_id") and not record.name.startswith("holdfast."):
-        from holdfast._model.context import current_context
+        from holdfast._model.run.context import current_context
 
         context = current_context.get(None)
         if context is not None:

@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast.cli.output import exit_code
 from holdfast.cli.parent import Parent, listening, obey, on_signal
 

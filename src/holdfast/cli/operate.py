@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast._model.duration import in_short
+from holdfast._model.time.duration import in_short
 from holdfast.cli.filters import amount, command_line, tasks_of
 from holdfast.cli.fitting import fitted_table
 from holdfast.cli.options import Setup, common_options, pass_setup
 from holdfast.cli.output import NOT_FOUND, Cell, Failure, line, note, print_json, relative
 
 if TYPE_CHECKING:
-    from holdfast._model.overview import KindInfo, QueueInfo, Standing
+    from holdfast._model.read.infos import KindInfo, QueueInfo, Standing
     from holdfast._sql.queries import Queries
     from holdfast.insights import WorkerInfo
     from holdfast.sync import SyncApp

@@ -11,7 +11,7 @@ import click
 
 from holdfast._db.config import Database, Resolved, setting
 from holdfast._db.settings import SETTINGS, Setting, checked
-from holdfast._model.duration import seconds
+from holdfast._model.time.duration import seconds
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:

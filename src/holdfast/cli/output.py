@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from holdfast._model.redact import redact, redact_all
-from holdfast._model.text import told
+from holdfast._model.json.redact import redact, redact_all
+from holdfast._model.json.text import told
 from holdfast.errors import ConfigError, DatabaseUnreachable, HoldfastError, TaskNotFound
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def print_json(content: Any) -> None:
     """JSON for programs: ASCII only, so it cannot harm a terminal either."""
     import msgspec
 
-    from holdfast._model.overview import as_json
+    from holdfast._model.read.infos import as_json
 
     click.echo(json.dumps(msgspec.to_builtins(content, enc_hook=as_json), indent=2))
 
@@ -184,7 +184,7 @@ def print_json_line(content: Any) -> None:
     """One of many, in a line of its own, at once."""
     import msgspec
 
-    from holdfast._model.overview import as_json
+    from holdfast._model.read.infos import as_json
 
     click.echo(json.dumps(msgspec.to_builtins(content, enc_hook=as_json)))
     sys.stdout.flush()

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast._model.own_options import RETRY, TIMEOUT
-from holdfast._model.text import told
-from holdfast._model.visits import visits
+from holdfast._model.enqueue.overrides import RETRY, TIMEOUT
+from holdfast._model.json.text import told
+from holdfast._model.read.visits import visits
 from holdfast.cli.fitting import fitted_table, wrapped
 from holdfast.cli.options import Setup, common_options, pass_setup
 from holdfast.cli.output import (
@@ -25,7 +25,7 @@ from holdfast.cli.output import (
 from holdfast.cli.way import way
 
 if TYPE_CHECKING:
-    from holdfast._model.reference import TaskInfo
+    from holdfast._model.enqueue.ref import TaskInfo
     from holdfast.insights import AttemptInfo, ChangeInfo
 
 LAST = 20

@@ -11,7 +11,7 @@ import random
 import signal
 from typing import TYPE_CHECKING, Any
 
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast.cli.child import LAST_SECONDS, Child
 from holdfast.cli.member import AGAIN
 from holdfast.cli.output import FAILED, UNREACHABLE, USAGE

@@ -32,9 +32,9 @@ from holdfast.cli.output import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from holdfast._model.filter import Filter
-    from holdfast._model.overview import ParkedGroup
-    from holdfast._model.reference import TaskInfo
+    from holdfast._model.enqueue.ref import TaskInfo
+    from holdfast._model.read.filter import Filter
+    from holdfast._model.read.infos import ParkedGroup
     from holdfast._sql.queries import Queries
     from holdfast.insights import Counted
     from holdfast.sync import SyncApp

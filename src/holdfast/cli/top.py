@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast._model.figures import Figure
+from holdfast._model.read.figures import Figure
 from holdfast.cli.filters import amount
 from holdfast.cli.options import Setup, common_options, duration, pass_setup
 from holdfast.cli.output import Cell, clean, line, print_json, relative, shortened, styled

@@ -14,7 +14,7 @@ from holdfast.cli.output import line, note, shortened
 from holdfast.errors import NoResult, ResultTimeout
 
 if TYPE_CHECKING:
-    from holdfast._model.reference import TaskInfo
+    from holdfast._model.enqueue.ref import TaskInfo
     from holdfast._sql.queries import Queries
     from holdfast.sync import SyncApp
 
@@ -62,7 +62,7 @@ def has_ended(task: "TaskInfo") -> bool:
 def why_no_result(app: "SyncApp", task: "TaskInfo", timeout: float | None) -> NoResult | None:
     """Why a task that was followed has no result to give; None if it has one."""
     from holdfast import insights
-    from holdfast._model.reference import Ref
+    from holdfast._model.enqueue.ref import Ref
 
     if not has_ended(task):
         within = "" if timeout is None else f" within {timeout:g} s"

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from holdfast._model.visits import Visit
+from holdfast._model.read.visits import Visit
 from holdfast.cli.output import lasted, line
 
 if TYPE_CHECKING:
-    from holdfast._model.reference import TaskInfo
+    from holdfast._model.enqueue.ref import TaskInfo
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 LONGEST = 12

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import click
 
-from holdfast._model.log import Log
+from holdfast._model.safe_log import Log
 from holdfast.cli.options import Setup, common_options, duration, pass_setup, setting_option
 from holdfast.cli.output import FAILED, NOT_FOUND, Failure, line, note, print_json
 
@@ -150,7 +150,7 @@ def run_worker(
     begun: "Callable[[Worker, asyncio.Task[None]], None] | None" = None,
 ) -> None:
     """Runs a worker in a loop of its own until it ends, or until one of these signals ends it."""
-    from holdfast._model.collecting import loaded_set_aside
+    from holdfast._model.garbage import loaded_set_aside
 
     with loaded_set_aside(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         loop = runner.get_loop()

@@ -6,7 +6,7 @@
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
-from holdfast._model.redact import redact
+from holdfast._model.json.redact import redact
 from holdfast.doctor import database, schema, work
 from holdfast.doctor.patient import Diagnosis as Diagnosis
 from holdfast.doctor.patient import Level as Level

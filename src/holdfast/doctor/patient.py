@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from holdfast import health, insights
 from holdfast._db.config import Database
 from holdfast._db.migrate import Status, status
-from holdfast._model.overview import KindInfo, QueueInfo
+from holdfast._model.read.infos import KindInfo, QueueInfo
 from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from holdfast import health
-from holdfast._model.overview import COUNTED, QueueInfo
+from holdfast._model.read.infos import COUNTED, QueueInfo
 from holdfast.doctor.patient import Diagnosis, Patient, fine, judged, listed, number, span, warning
 from holdfast.insights import WorkerInfo
 

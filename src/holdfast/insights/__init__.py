@@ -1,13 +1,13 @@
 """What people ask about tasks: the one read API behind references, CLI and dashboard."""
 
-from holdfast._model.figures import (
+from holdfast._model.read.figures import (
     By,
     Figure,
     Figures,
     Point,
     Spread,
 )
-from holdfast._model.overview import (
+from holdfast._model.read.infos import (
     FailureInfo,
     Gauges,
     KindInfo,

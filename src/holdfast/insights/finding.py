@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from holdfast._model.filter import EVERYTHING, Filter
-from holdfast._model.ids import made_at
-from holdfast._model.overview import Unfinished
-from holdfast._model.reference import TaskInfo
+from holdfast._model.enqueue.ids import made_at
+from holdfast._model.enqueue.ref import TaskInfo
+from holdfast._model.read.filter import EVERYTHING, Filter
+from holdfast._model.read.infos import Unfinished
 from holdfast._sql.filters import filtered
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries

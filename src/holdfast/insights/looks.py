@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from holdfast._model.filter import EVERYTHING, Filter
-from holdfast._model.overview import COUNTED, LOOKED, AtLeast, ParkedGroup
-from holdfast._model.reference import TaskInfo
+from holdfast._model.enqueue.ref import TaskInfo
+from holdfast._model.read.filter import EVERYTHING, Filter
+from holdfast._model.read.infos import COUNTED, LOOKED, AtLeast, ParkedGroup
 from holdfast._sql.filters import filtered, states_of
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._model.reference import Ref, TaskInfo
-from holdfast._model.text import told
+from holdfast._model.enqueue.ref import Ref, TaskInfo
+from holdfast._model.json.text import told
 from holdfast.errors import (
     DecodeError,
     NoResult,

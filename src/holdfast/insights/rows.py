@@ -8,9 +8,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._model.codec import MAX_BYTES, encode
-from holdfast._model.overview import KindInfo
-from holdfast._model.reference import Progress, TaskInfo
+from holdfast._model.enqueue.ref import Progress, TaskInfo
+from holdfast._model.json.codec import MAX_BYTES, encode
+from holdfast._model.read.infos import KindInfo
 from holdfast._sql.query import Row
 
 

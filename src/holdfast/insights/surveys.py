@@ -5,9 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from holdfast._model.duration import Duration, seconds
-from holdfast._model.figures import By, Figures
-from holdfast._model.overview import (
+from holdfast._model.read.figures import By, Figures
+from holdfast._model.read.infos import (
     COUNTED,
     AtLeast,
     FailureInfo,
@@ -17,6 +16,7 @@ from holdfast._model.overview import (
     RunningInfo,
     Standing,
 )
+from holdfast._model.time.duration import Duration, seconds
 from holdfast._sql import figures as counted
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from holdfast._model.context import Context, Described, Offers
-from holdfast._model.ids import uuid7
+from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.run.context import Context, Described, Offers
 
 
 def context(*resources: object, attempt: int = 1, **fields: Any) -> Context:

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast._engine.worker import Worker
-from holdfast._model.context import Context
+from holdfast._model.run.context import Context
 
 draining: ContextVar[Worker] = ContextVar("holdfast_testing_worker")
 """The worker of the drain that a step runs in."""

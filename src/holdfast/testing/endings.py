@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast._engine.ending import Ending
 from holdfast._engine.worker import Worker
-from holdfast._model.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
-from holdfast._model.step import MAIN
-from holdfast._model.text import told
+from holdfast._model.declare.step import MAIN
+from holdfast._model.json.text import told
+from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
 from holdfast._sql.records import Reaped
 from holdfast.errors import TaskParked
 

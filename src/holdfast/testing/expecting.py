@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast._model.call import Call, step_of_class
-from holdfast._model.codec import encode
-from holdfast._model.duration import Duration, seconds
-from holdfast._model.function import Function
-from holdfast._model.kind import Kind
-from holdfast._model.reference import TaskInfo
-from holdfast._model.step import MAIN
-from holdfast._model.text import told
+from holdfast._model.declare.function import Function
+from holdfast._model.declare.kind import Kind
+from holdfast._model.declare.step import MAIN
+from holdfast._model.enqueue.call import Call, step_of_class
+from holdfast._model.enqueue.ref import TaskInfo
+from holdfast._model.json.codec import encode
+from holdfast._model.json.text import told
+from holdfast._model.time.duration import Duration, seconds
 
 SHOWN = 20
 LONGEST = 200

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 from holdfast._db.migrate import migrate
-from holdfast._model.tasks import Tasks
+from holdfast._model.declare.tasks import Tasks
 from holdfast._sql.query import quote
 from holdfast.app import App
 from holdfast.errors import ConfigError

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast._model.context import current_context
+from holdfast._model.run.context import current_context
 from holdfast.app import App
 from holdfast.testing.endings import Drained
 

@@ -10,10 +10,10 @@ import msgspec
 from holdfast import insights
 from holdfast._engine.settings import WorkerOptions
 from holdfast._engine.worker import Worker
-from holdfast._model.context import Context
-from holdfast._model.duration import Duration
-from holdfast._model.filter import EVERYTHING, FINISHED, UNFINISHED
-from holdfast._model.reference import TaskInfo
+from holdfast._model.enqueue.ref import TaskInfo
+from holdfast._model.read.filter import EVERYTHING, FINISHED, UNFINISHED
+from holdfast._model.run.context import Context
+from holdfast._model.time.duration import Duration
 from holdfast._sql.query import quote
 from holdfast.app import App
 from holdfast.testing.blocking import blocking

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from holdfast._model.overview import COUNTED
+from holdfast._model.read.infos import COUNTED
 
 
 def lasted(span: timedelta | float | None) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from holdfast._model.filter import Filter
-from holdfast._model.log import Log
+from holdfast._model.read.filter import Filter
+from holdfast._model.safe_log import Log
 from holdfast._sql.plans import drive
 from holdfast._sql.repair import Repair, Tally, Verb, many
 from holdfast.app import App

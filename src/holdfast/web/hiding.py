@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast._model.filter import EVERYTHING, Filter, parse_filter
-from holdfast._model.redact import REPLACED, redact
+from holdfast._model.json.redact import REPLACED, redact
+from holdfast._model.read.filter import EVERYTHING, Filter, parse_filter
 from holdfast.web.problems import Problem
 
 HIDDEN = "[hidden]"

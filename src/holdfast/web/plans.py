@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import takewhile
 
-from holdfast._model.schedule import Definition
-from holdfast._model.timing import Cron, zone
+from holdfast._model.time.recurrence import Cron, zone
+from holdfast._model.time.schedule import Definition
 from holdfast.errors import HoldfastError
 from holdfast.schedules import ScheduleInfo
 

@@ -9,8 +9,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from holdfast._db.connection import DriverError
-from holdfast._model.log import Log
-from holdfast._model.redact import redact
+from holdfast._model.json.redact import redact
+from holdfast._model.safe_log import Log
 from holdfast.errors import (
     ConfigError,
     DatabaseUnreachable,

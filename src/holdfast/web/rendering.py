@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast._model.text import told
+from holdfast._model.json.text import told
 from holdfast.web import charts, pictures, tracebacks
 from holdfast.web.amounts import amount, lasted, number, size
 from holdfast.web.tones import tone

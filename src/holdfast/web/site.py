@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from holdfast import insights
 from holdfast._model.drawing import STYLE
-from holdfast._model.overview import as_json
+from holdfast._model.read.infos import as_json
 from holdfast.app import App, package_version
 from holdfast.web import pages
 from holdfast.web.asking import PATIENCE, Act, Look

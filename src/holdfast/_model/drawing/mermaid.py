@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
+from holdfast._model.declare.graph import END
+from holdfast._model.declare.step import MAIN
 from holdfast._model.drawing.subject import Drawing, Link, shown, told
-from holdfast._model.graph import END
-from holdfast._model.step import MAIN
 
 _CLASSES = {
     "current": "stroke-width:3px",

@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
-from holdfast._model.graph import END, UNKNOWN, Edge, Graph, beginnings
-from holdfast._model.step import MAIN
+from holdfast._model.declare.graph import END, UNKNOWN, Edge, Graph, beginnings
+from holdfast._model.declare.step import MAIN
 
 Counts: TypeAlias = Mapping[str, int]
 """How many tasks are in each state."""

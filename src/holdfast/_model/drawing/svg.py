@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
 
+from holdfast._model.declare.graph import END
+from holdfast._model.declare.step import MAIN
 from holdfast._model.drawing.layers import Point
 from holdfast._model.drawing.lines import Layout, Line, arrange
 from holdfast._model.drawing.spread import Box
 from holdfast._model.drawing.style import STYLE
 from holdfast._model.drawing.subject import STATES, Counts, Drawing, Link, shown, told
-from holdfast._model.graph import END
-from holdfast._model.step import MAIN
 
 Address: TypeAlias = Callable[[str, str], str | None]
 """Where a click on a step, given its kind and name, leads, if anywhere."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from holdfast._model.declare.graph import END, UNKNOWN, Edge
+from holdfast._model.declare.step import MAIN
 from holdfast._model.drawing.subject import STATES, Counts, Drawing, shown
-from holdfast._model.graph import END, UNKNOWN, Edge
-from holdfast._model.step import MAIN
 
 Paint: TypeAlias = Callable[[str, str], str]
 """Takes a text and what it is: kind, step, end, unknown, dim, or a state. Gives the text, coloured perhaps."""

@@ -61,7 +61,7 @@ def _server(story: Story, chapter: Chapter) -> None:
 
 
 def _given_database(story: Story) -> None:
-    from holdfast._model.redact import redact
+    from holdfast._model.json.redact import redact
 
     setup = story.stage.setup
     story.screen.say(
@@ -74,7 +74,7 @@ def _given_database(story: Story) -> None:
 def _tell_where(story: Story) -> None:
     """What commands in another terminal need, unless they find the database by themselves."""
     from holdfast._db.config import resolve
-    from holdfast._model.redact import redact
+    from holdfast._model.json.redact import redact
 
     url = story.stage.setup.url or ""
     try:

@@ -14,7 +14,7 @@ from holdfast.cli.output import Cell, Failure, coloured, error_line, lasted, lin
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from holdfast._model.reference import TaskInfo
+    from holdfast._model.enqueue.ref import TaskInfo
     from holdfast.insights import AttemptInfo
 
 _READING = 1.0

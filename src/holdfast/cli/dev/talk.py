@@ -156,7 +156,7 @@ class Talk:
 def _where(url: str, schema: str) -> str:
     """What has to be added to commands: nothing if they find the database by themselves."""
     from holdfast._db.config import resolve, setting
-    from holdfast._model.redact import redact
+    from holdfast._model.json.redact import redact
     from holdfast.errors import NoDatabase
 
     words = []

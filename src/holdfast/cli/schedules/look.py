@@ -206,7 +206,7 @@ def show_next(setup: Setup, /, name: str, number: int, after: str | None) -> Non
 
 
 def _zone_of(info: "ScheduleInfo") -> Any:
-    from holdfast._model.timing import Cron, zone
+    from holdfast._model.time.recurrence import Cron, zone
 
     timing = info.parsed.timing
     return zone(timing.tz) if isinstance(timing, Cron) else UTC

@@ -91,7 +91,7 @@ def _timing(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(name: str, before: Mapping[str, Any], definition: dict[str, Any]) -> None:
     """Refuses at once what the first worker could not follow."""
-    from holdfast._model.schedule import Definition
+    from holdfast._model.time.schedule import Definition
     from holdfast.schedules import check_ahead
 
     missing = [what for what in ("timing", "step") if what not in {**before, **definition}]

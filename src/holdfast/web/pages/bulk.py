@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast import insights
-from holdfast._model.filter import EVERYTHING
-from holdfast._model.overview import COUNTED
+from holdfast._model.read.filter import EVERYTHING
+from holdfast._model.read.infos import COUNTED
 from holdfast._sql.repair import Repair, Verb
 from holdfast.web.asking import Act, Look
 from holdfast.web.bulk import MOST, RunInfo

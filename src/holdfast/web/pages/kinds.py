@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import insights
-from holdfast._model.filter import EVERYTHING, Filter
-from holdfast._model.graph import declared as edges_of
-from holdfast._model.graph import in_order
-from holdfast._model.overview import KindInfo, Standing
+from holdfast._model.declare.graph import declared as edges_of
+from holdfast._model.declare.graph import in_order
+from holdfast._model.read.filter import EVERYTHING, Filter
+from holdfast._model.read.infos import KindInfo, Standing
 from holdfast.web.activity import Activity, Pace, Span, activity, last_hour
 from holdfast.web.amounts import amount
 from holdfast.web.asking import Act, Look

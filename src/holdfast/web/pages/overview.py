@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Literal, TypeAlias
 
 from holdfast import insights
-from holdfast._model.filter import EVERYTHING
-from holdfast._model.overview import COUNTED, KindInfo, QueueInfo
+from holdfast._model.read.filter import EVERYTHING
+from holdfast._model.read.infos import COUNTED, KindInfo, QueueInfo
 from holdfast.insights import WorkerInfo
 from holdfast.web.activity import Activity, Span, activity
 from holdfast.web.amounts import amount

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast import insights
-from holdfast._model.filter import Filter
-from holdfast._model.overview import AtLeast, ParkedGroup
+from holdfast._model.read.filter import Filter
+from holdfast._model.read.infos import AtLeast, ParkedGroup
 from holdfast.web.asking import Look
 from holdfast.web.places import page
 

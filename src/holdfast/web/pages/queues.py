@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast import insights
-from holdfast._model.overview import QueueInfo
+from holdfast._model.read.infos import QueueInfo
 from holdfast.insights import WorkerInfo
 from holdfast.web.activity import Pace, last_hour
 from holdfast.web.amounts import amount

@@ -8,10 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from holdfast import insights
-from holdfast._model.graph import END
-from holdfast._model.names import check_step
-from holdfast._model.reference import TaskInfo
-from holdfast._model.visits import Visit, visits
+from holdfast._model.declare.graph import END
+from holdfast._model.declare.names import check_step
+from holdfast._model.enqueue.ref import TaskInfo
+from holdfast._model.read.visits import Visit, visits
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.insights import AttemptInfo, ChangeInfo, KindInfo, options_bag

@@ -7,8 +7,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast import insights
-from holdfast._model.filter import Filter
-from holdfast._model.reference import TaskInfo
+from holdfast._model.enqueue.ref import TaskInfo
+from holdfast._model.read.filter import Filter
 from holdfast.web.asking import Look
 from holdfast.web.places import page
 

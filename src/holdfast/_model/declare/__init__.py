@@ -1,0 +1,1 @@
+"""What users declare: tasks, kinds, functions, steps and their options, checked at decoration."""

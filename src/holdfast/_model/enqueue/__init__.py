@@ -1,0 +1,1 @@
+"""What is enqueued: calls, requests, ids and references."""

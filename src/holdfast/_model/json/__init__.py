@@ -1,0 +1,1 @@
+"""Values, errors and texts as JSON that PostgreSQL stores."""

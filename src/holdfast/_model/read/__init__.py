@@ -1,0 +1,1 @@
+"""What readers are answered: infos, figures, visits, and the filter language."""

@@ -1,0 +1,1 @@
+"""What a step is given and what it may answer: context, outcomes, retries, progress."""

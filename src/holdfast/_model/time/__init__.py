@@ -1,0 +1,1 @@
+"""Durations, recurrences, schedules and their plan times."""
