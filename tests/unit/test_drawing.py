@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast._model.declare.graph import END, UNKNOWN, Edge, beginnings, declared, endless, in_order
-from holdfast._model.drawing import STATES, STYLE, Drawing, Link, as_mermaid, as_svg, as_text
-from holdfast._model.drawing.layers import Point
-from holdfast._model.drawing.lines import Layout, Line, arrange
-from holdfast._model.drawing.spread import Box
+from holdfast.drawing import STATES, STYLE, Drawing, Link, as_mermaid, as_svg, as_text
+from holdfast.drawing.layers import Point
+from holdfast.drawing.lines import Layout, Line, arrange
+from holdfast.drawing.spread import Box
 
 SVG = "{http://www.w3.org/2000/svg}"
 LATER = True

@@ -12,9 +12,9 @@ from holdfast.cli.options import Setup, common_options, pass_setup
 from holdfast.cli.output import NOT_FOUND, Failure, line, note, shortened
 
 if TYPE_CHECKING:
-    from holdfast._model.drawing import Drawing
     from holdfast._model.read.infos import Standing
     from holdfast.app import App
+    from holdfast.drawing import Drawing
 
 PATIENCE = 3.0
 """Seconds that a picture waits for counts nobody asked for."""
@@ -172,7 +172,7 @@ def _drawings(
     tell_others: bool,
 ) -> "list[Drawing]":
     """What to draw. Tasks under old names are counted where this code executes them."""
-    from holdfast._model.drawing import Drawing
+    from holdfast.drawing import Drawing
 
     now_called = {kind: step.kind for (kind, _), step in app._steps.items()} | {name: name for name in app._kinds}
     counts: dict[str, dict[str, dict[str, int]]] = {}
@@ -195,7 +195,7 @@ def _drawings(
 
 
 def _write(drawings: "Sequence[Drawing]", form: str, output: Path | None, direction: str | None) -> None:
-    from holdfast._model.drawing import as_mermaid, as_svg, as_text
+    from holdfast.drawing import as_mermaid, as_svg, as_text
 
     downwards = None if direction is None else direction == "down"
     match form:

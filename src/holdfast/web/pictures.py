@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from holdfast._model.declare.graph import declared, in_order
-from holdfast._model.drawing import Drawing, as_svg
-from holdfast._model.drawing.svg import Address
+from holdfast.drawing import Drawing, as_svg
+from holdfast.drawing.svg import Address
 from holdfast.insights import AttemptInfo
 from holdfast.web.tones import tone
 

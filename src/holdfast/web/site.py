@@ -19,9 +19,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from holdfast import insights
-from holdfast._model.drawing import STYLE
 from holdfast._model.read.infos import as_json
 from holdfast.app import App, package_version
+from holdfast.drawing import STYLE
 from holdfast.web import pages
 from holdfast.web.asking import PATIENCE, Act, Look
 from holdfast.web.auth import STAYS, Auth, Starter, Tokens, cookie_name, gate, is_over_tls

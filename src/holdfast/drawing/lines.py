@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from holdfast._model.drawing.layers import LOOP, Layers, Link, Point, layered
-from holdfast._model.drawing.spread import Box, Places, spread
+from holdfast.drawing.layers import LOOP, Layers, Link, Point, layered
+from holdfast.drawing.spread import Box, Places, spread
 
 _LANE = 20.0
 """Between lines that are led around."""

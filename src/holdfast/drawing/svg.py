@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 from holdfast._model.declare.graph import END
 from holdfast._model.declare.step import MAIN
-from holdfast._model.drawing.layers import Point
-from holdfast._model.drawing.lines import Layout, Line, arrange
-from holdfast._model.drawing.spread import Box
-from holdfast._model.drawing.style import STYLE
-from holdfast._model.drawing.subject import STATES, Counts, Drawing, Link, shown, told
+from holdfast.drawing.layers import Point
+from holdfast.drawing.lines import Layout, Line, arrange
+from holdfast.drawing.spread import Box
+from holdfast.drawing.style import STYLE
+from holdfast.drawing.subject import STATES, Counts, Drawing, Link, shown, told
 
 Address: TypeAlias = Callable[[str, str], str | None]
 """Where a click on a step, given its kind and name, leads, if anywhere."""

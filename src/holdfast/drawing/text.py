@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from holdfast._model.declare.graph import END, UNKNOWN, Edge
 from holdfast._model.declare.step import MAIN
-from holdfast._model.drawing.subject import STATES, Counts, Drawing, shown
+from holdfast.drawing.subject import STATES, Counts, Drawing, shown
 
 Paint: TypeAlias = Callable[[str, str], str]
 """Takes a text and what it is: kind, step, end, unknown, dim, or a state. Gives the text, coloured perhaps."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from holdfast._model.drawing.layers import Layers, Point, Spot
+from holdfast.drawing.layers import Layers, Point, Spot
 
 _ROOM, _WAYPOINT_ROOM = 22.0, 18.0
 _BESIDE_LABEL = 44.0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from holdfast._model.declare.graph import END
 from holdfast._model.declare.step import MAIN
-from holdfast._model.drawing.subject import Drawing, Link, shown, told
+from holdfast.drawing.subject import Drawing, Link, shown, told
 
 _CLASSES = {
     "current": "stroke-width:3px",

@@ -4,10 +4,10 @@ A `Drawing` says what is drawn. Names may come from a database that others write
 is invisible is replaced, what is long is cut, and every format escapes the rest.
 """
 
-from holdfast._model.drawing.mermaid import as_mermaid
-from holdfast._model.drawing.style import STYLE
-from holdfast._model.drawing.subject import STATES, Counts, Drawing, Link
-from holdfast._model.drawing.svg import as_svg
-from holdfast._model.drawing.text import as_text
+from holdfast.drawing.mermaid import as_mermaid
+from holdfast.drawing.style import STYLE
+from holdfast.drawing.subject import STATES, Counts, Drawing, Link
+from holdfast.drawing.svg import as_svg
+from holdfast.drawing.text import as_text
 
 __all__ = ["STATES", "STYLE", "Counts", "Drawing", "Link", "as_mermaid", "as_svg", "as_text"]
