@@ -26,7 +26,7 @@ from psycopg import Connection
 
 from benchmarks.plant import count, plant
 from holdfast import App, embedded
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast._db.migrate import migrate
 from holdfast.cli import main as holdfast
 from holdfast.testing.servers import new_folder

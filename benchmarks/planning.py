@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from holdfast import App, Every, embedded
-from holdfast._db.connection import connect
+from holdfast._db.driver.connection import connect
 from holdfast._db.migrate import migrate
 
 app = App()

@@ -24,7 +24,7 @@ from typing import Any
 from psycopg import Connection
 
 from holdfast import Cron, embedded, insights
-from holdfast._db.connection import connect_sync, run_sync
+from holdfast._db.driver.connection import connect_sync, run_sync
 from holdfast._db.migrate import migrate
 from holdfast._model.time.schedule import Definition
 from holdfast._sql import figures

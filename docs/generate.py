@@ -15,7 +15,7 @@ import click
 import holdfast
 import holdfast.testing
 import holdfast.web
-from holdfast._db.settings import SETTINGS
+from holdfast._db.config.settings import SETTINGS
 from holdfast._model.read.filter import FIELDS
 from holdfast.app import package_version
 from holdfast.cli import SECTIONS, main

@@ -14,7 +14,7 @@ from faults.lab import Lab
 from faults.places import run_sql
 from faults.proxy import Proxy, Weather
 from faults.suite import Figures, fault
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 Disturbance: TypeAlias = Callable[[Lab, Proxy], Awaitable[None]]
 

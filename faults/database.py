@@ -8,7 +8,7 @@ from faults.lab import Lab
 from faults.places import run_sql
 from faults.suite import AGAIN, Figures, fault, spread
 from holdfast import Entry
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 _END = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity

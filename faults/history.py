@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.oracle import Execution, Ledger, executions, read_lines
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 UNLIMITED = b"SET statement_timeout = 0; SET lock_timeout = 0"
 FINAL = frozenset({"done", "cancelled", "expired", "discarded"})

@@ -10,7 +10,7 @@ from typing import Any
 from faults.crew import Leave, Pay, child_tag, fan, flaky, nap
 from faults.oracle import Ledger
 from holdfast import App
-from holdfast._db.connection import connect
+from holdfast._db.driver.connection import connect
 
 CALLERS = 4
 KEYS = 5

@@ -9,7 +9,7 @@ from faults.crew import nap
 from faults.lab import Lab
 from faults.places import small_notice_board
 from faults.suite import Figures, fault
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 _MANY = b"SELECT pg_notify('faults', n || repeat('.', 7000)) FROM generate_series(1, 10) AS n"
 

@@ -19,7 +19,7 @@ import psycopg
 from faults import crew
 from faults.history import UNLIMITED
 from holdfast import embedded
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast._db.migrate import migrate
 from holdfast.embedded import Server
 from holdfast.embedded.user import account_for

@@ -8,8 +8,8 @@ from faults.crew import STORM, stormy
 from faults.lab import Lab
 from faults.places import run_sql
 from faults.suite import Figures, fault
-from holdfast._db.connection import connect_sync
-from holdfast._db.link import Link
+from holdfast._db.driver.connection import connect_sync
+from holdfast._db.driver.session import Link
 from holdfast._engine.maintenance import CHORES, Maintenance
 
 

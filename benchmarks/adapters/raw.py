@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from benchmarks.adapters.common import say
-from holdfast._db.connection import connect
+from holdfast._db.driver.connection import connect
 from holdfast._db.migrate import migrate
 from holdfast._model.enqueue.ids import uuid7
 

@@ -22,7 +22,7 @@ from faults.liveness.setup import Burst, Pause, Setup
 from faults.oracle import WORKER, executions, read_lines
 from faults.places import Place, run_sql
 from holdfast import App, Entry, named
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 LEASE, LONG_LEASE = 1.5, 10.0
 """Seconds. Only where a worker is killed the lease is short: a busy machine must not be mistaken for a fault."""

@@ -14,13 +14,13 @@ from typing_extensions import Unpack
 
 from holdfast import insights
 from holdfast._db.callers import can_copy, run_on
-from holdfast._db.config import Database, check_schema, resolve, setting, worker_options
-from holdfast._db.connection import as_uuid
-from holdfast._db.elsewhere import Elsewheres
-from holdfast._db.feed import Feed
-from holdfast._db.per_loop import PerLoop
+from holdfast._db.config.resolve import Database, check_schema, resolve, setting, worker_options
+from holdfast._db.driver.connection import as_uuid
+from holdfast._db.event_loops import PerLoop
+from holdfast._db.failures import Feed
+from holdfast._db.other_database import Elsewheres
 from holdfast._db.pool import Pool
-from holdfast._db.watch import Watch
+from holdfast._db.results import Watch
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
 from holdfast._engine.worker import Worker
 from holdfast._model.declare.function import Function

@@ -8,7 +8,7 @@ from uuid import UUID
 from typing_extensions import Unpack
 
 from holdfast import insights
-from holdfast._db.connection import as_uuid
+from holdfast._db.driver.connection import as_uuid
 from holdfast._model.declare.names import check_queue
 from holdfast._model.time.duration import Duration
 from holdfast._sql import history, plans

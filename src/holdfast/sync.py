@@ -14,13 +14,13 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
 from holdfast import insights
-from holdfast._db.background import Background, blocking
+from holdfast._db.background_loop import Background, blocking
 from holdfast._db.callers import can_copy, run_on_sync
-from holdfast._db.config import Database
-from holdfast._db.connection import as_uuid
-from holdfast._db.feed import Feed
+from holdfast._db.config.resolve import Database
+from holdfast._db.driver.connection import as_uuid
+from holdfast._db.failures import Feed
+from holdfast._db.results import Watch
 from holdfast._db.sync_pool import SyncPool
-from holdfast._db.watch import Watch
 from holdfast._model.declare.function import Function
 from holdfast._model.declare.kind import Kind
 from holdfast._model.declare.names import check_queue

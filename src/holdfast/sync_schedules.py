@@ -8,7 +8,7 @@ from uuid import UUID
 
 from typing_extensions import Unpack
 
-from holdfast._db.background import Background
+from holdfast._db.background_loop import Background
 from holdfast._db.callers import run_on_sync
 from holdfast._model.enqueue.call import Call, StepValue
 from holdfast._model.time.plan_times import Answers, Plans, Question, ask, ask_async, is_async

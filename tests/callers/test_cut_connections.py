@@ -14,7 +14,7 @@ import pytest_asyncio
 from faults.proxy import Proxy
 from holdfast import App, DatabaseUnreachable, embedded
 from holdfast._db import pool, sync_pool
-from holdfast._db.connection import with_database
+from holdfast._db.driver.connection import with_database
 from holdfast._db.migrate import migrate
 from holdfast._sql.query import statements
 from holdfast.embedded import Server

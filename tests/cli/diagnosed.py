@@ -4,8 +4,8 @@ from collections.abc import Collection
 from contextlib import closing
 from functools import partial
 
-from holdfast._db.config import Database
-from holdfast._db.connection import connect_sync, run_sync
+from holdfast._db.config.resolve import Database
+from holdfast._db.driver.connection import connect_sync, run_sync
 from holdfast._sql.queries import queries
 from holdfast.doctor import Diagnosis, Limits, Patient, examine
 

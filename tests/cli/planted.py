@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 from .conftest import Cli
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast._db.config import EMBEDDED_FACTS
-from holdfast._db.connection import connect_sync
-from holdfast._db.describe import described
+from holdfast._db.config.describe import described
+from holdfast._db.config.resolve import EMBEDDED_FACTS
+from holdfast._db.driver.connection import connect_sync
 from holdfast._sql import repair
 from holdfast._sql.queries import Queries
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 from .conftest import Cli
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._db.config import EMBEDDED_FACTS
+from holdfast._db.config.resolve import EMBEDDED_FACTS
+from holdfast._db.config.settings import SETTINGS
 from holdfast._db.migrate import latest
-from holdfast._db.settings import SETTINGS
 from holdfast.cli import config as command
 
 from .conftest import Cli

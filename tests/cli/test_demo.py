@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from holdfast import embedded
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast.cli import main
 from holdfast.cli.demo.screen import ASCII, UNICODE, Row, Screen
 

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast._db.roles import grant
 from holdfast.doctor import Limits
 from pgbouncer import MISSING, PROGRAM, pgbouncer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 from .conftest import Cli, Process
 from .terminal import Terminal

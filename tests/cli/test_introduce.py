@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from holdfast import App, Context, Done, Later
-from holdfast._db.config import Database
-from holdfast._db.describe import described
+from holdfast._db.config.describe import described
+from holdfast._db.config.resolve import Database
 from holdfast.cli.introduce import (
     database_in_short,
     declared_queues,

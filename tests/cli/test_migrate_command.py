@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast._db.migrate import latest, migrations
 
 from .conftest import Cli

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 from .conftest import Cli, Process, eventually
 

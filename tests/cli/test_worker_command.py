@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 from .conftest import Cli, Process, eventually
 

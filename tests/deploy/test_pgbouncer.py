@@ -14,13 +14,13 @@ import pytest
 import pytest_asyncio
 
 from holdfast import App, ConfigError, Context, Done, Retry, embedded
-from holdfast._db.connection import connect, connect_sync
-from holdfast._db.link import Link
+from holdfast._db.driver.connection import connect, connect_sync
+from holdfast._db.driver.pipeline import Wire
+from holdfast._db.driver.pooler import PREPARE_AFTER, meet, meet_sync
+from holdfast._db.driver.session import Link
 from holdfast._db.migrate import migrate
 from holdfast._db.pool import Pool
-from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.transactions import Transactions
-from holdfast._db.wire import Wire
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Statement
@@ -370,7 +370,7 @@ async def test_X3_nobody_listens_through_a_pooler_and_that_is_told_once(
     app: App, direct_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG, "holdfast.listen")
-    monkeypatch.setattr("holdfast._db.listen.REST", 0.01)
+    monkeypatch.setattr("holdfast._db.driver.notifications.REST", 0.01)
 
     @app.task
     async def add_one(n: int) -> int:

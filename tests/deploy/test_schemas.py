@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast import App, Context, Function, KeyTaken, TaskNotFound, Tasks
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast._db.migrate import latest, migrate, status
 from holdfast._engine.presence import _declarations
 from holdfast.cli import main

@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 
 from holdfast import App, Context
-from holdfast._db.connection import connect_sync, run_sync, with_database
-from holdfast._db.link import Link
+from holdfast._db.driver.connection import connect_sync, run_sync, with_database
+from holdfast._db.driver.foreign import as_text
+from holdfast._db.driver.session import Link
 from holdfast._db.migrate import migrate, script
 from holdfast._db.pool import Pool
-from holdfast._db.portable import as_text
 from holdfast._db.sync_pool import SyncPool
 from holdfast._db.transactions import Transactions
 from holdfast._sql.plans import Plan

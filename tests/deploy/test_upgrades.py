@@ -11,11 +11,11 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from holdfast import App, DatabaseUnreachable, SchemaError
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_passing
 from holdfast._db.migrate import latest, migrate, status
 from holdfast._db.pool import SIZE, Pool
 from holdfast._db.sync_pool import SyncPool
-from holdfast._db.trouble import is_passing
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Statement
 from holdfast.cli import main

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import EnqueueOptions, KindOptions, StepOptions, testing, web
-from holdfast._db.settings import SETTINGS
+from holdfast._db.config.settings import SETTINGS
 from holdfast._engine.settings import WorkerOptions
 from holdfast.cli import SECTIONS
 

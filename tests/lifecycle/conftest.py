@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast._db.connection import connect_sync, with_database
+from holdfast._db.driver.connection import connect_sync, with_database
 from holdfast._model.enqueue.ids import uuid7
 from pgbouncer import Way
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine.maintenance import Maintenance
 
 from .support import NOW, Db

@@ -12,8 +12,8 @@ import pytest
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from holdfast._db.connection import connect_sync, run_sync
-from holdfast._db.pooler import meet_sync
+from holdfast._db.driver.connection import connect_sync, run_sync
+from holdfast._db.driver.pooler import meet_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, statements

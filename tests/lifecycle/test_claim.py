@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.query import Query, Statement
 from holdfast._sql.records import NewTask

@@ -10,8 +10,8 @@ import pytest
 from psycopg import Connection
 
 from holdfast import insights
-from holdfast._db.connection import connect_sync, with_database
-from holdfast._db.link import Link
+from holdfast._db.driver.connection import connect_sync, with_database
+from holdfast._db.driver.session import Link
 from holdfast._engine.maintenance import CHORES, Maintenance
 from holdfast._model.read.figures import BUCKETS, Figures
 from holdfast._model.time.duration import seconds

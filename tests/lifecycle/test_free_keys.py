@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
-from holdfast._db.connection import run_sync
+from holdfast._db.driver.connection import run_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import plans
 from holdfast._sql.query import Query

@@ -11,8 +11,8 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import is_missing_partition
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_missing_partition
 from holdfast._engine.history import drop_old_days
 from holdfast._engine.maintenance import Maintenance
 from holdfast._sql import history

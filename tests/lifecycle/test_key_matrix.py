@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 from psycopg import Connection
 
-from holdfast._db.connection import run_sync
+from holdfast._db.driver.connection import run_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.request import OnConflict
 from holdfast._sql.plans import drive_sync, enqueue, enqueue_many

@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._db.trouble import is_missing_partition
+from holdfast._db.errors import is_missing_partition
 
 from .support import NOW, Db
 

@@ -13,7 +13,7 @@ import pytest
 from psycopg import Connection
 
 from holdfast import App, SyncApp
-from holdfast._db.trouble import explained
+from holdfast._db.errors import explained
 from holdfast._model.enqueue.ids import uuid7
 from holdfast.errors import TaskNotFound, WrongState
 from holdfast.testing import Harness

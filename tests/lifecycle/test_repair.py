@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._db.trouble import explained
+from holdfast._db.errors import explained
 from holdfast._model.enqueue.ids import uuid7
 from holdfast.errors import WrongState
 

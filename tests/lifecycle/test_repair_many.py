@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast._db.trouble import explained
+from holdfast._db.errors import explained
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import repair
 from holdfast._sql.plans import drive_sync

@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine import history as chores
 from holdfast._engine.maintenance import CHORES, Maintenance
 from holdfast._model.enqueue.ids import uuid7

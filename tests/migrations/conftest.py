@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast._db.connection import connect_sync, with_database
+from holdfast._db.driver.connection import connect_sync, with_database
 
 
 def execute(url: str, text: str, *values: object) -> list[tuple[object, ...]]:

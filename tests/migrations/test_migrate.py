@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast._db.connection import connect, connect_sync, run_sync
+from holdfast._db.driver.connection import connect, connect_sync, run_sync
 from holdfast._db.migrate import _objects, check_version, latest, migrate, migrations, script, status
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries

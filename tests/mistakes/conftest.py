@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast import embedded
-from holdfast._db.connection import connect_sync, with_database
+from holdfast._db.driver.connection import connect_sync, with_database
 from holdfast.cli import main
 
 DEADLINE = 90.0

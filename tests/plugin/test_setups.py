@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import App, ConfigError, Tasks
-from holdfast._db.connection import with_database
+from holdfast._db.driver.connection import with_database
 from holdfast.testing import Harness, harness
 
 APP = """

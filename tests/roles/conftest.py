@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast._db.roles import Part, grant
 
 PARTS: tuple[Part, ...] = ("producer", "worker", "viewer", "operator")

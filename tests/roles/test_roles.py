@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast import App, Context, Done, Every, Tasks, named
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._db.migrate import latest, migrate, renewal, script
 from holdfast._db.roles import grant, grantees, revoke
 from holdfast._engine.maintenance import Maintenance

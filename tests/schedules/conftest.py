@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine.scheduler import Scheduler
 from holdfast.testing import Harness
 

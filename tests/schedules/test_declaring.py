@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Cron, Every
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast.errors import ScheduleError
 from worker.support import until
 

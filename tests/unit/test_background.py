@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._db.background import blocking
+from holdfast._db.background_loop import blocking
 
 
 def test_a_feed_ends_although_it_was_interrupted_before_anybody_had_something_to_cancel(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast._db.config import (
+from holdfast._db.config.resolve import (
     check_schema,
     embedded_folder,
     embedded_url,
@@ -18,9 +18,9 @@ from holdfast._db.config import (
     setting,
     worker_options,
 )
-from holdfast._db.connection import conninfo
-from holdfast._db.settings import SETTINGS, WORKER_SETTINGS, shown
-from holdfast._db.trouble import unreachable
+from holdfast._db.config.settings import SETTINGS, WORKER_SETTINGS, shown
+from holdfast._db.driver.connection import conninfo
+from holdfast._db.errors import unreachable
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
 from holdfast._model.json.redact import redact
 from holdfast.errors import ConfigError, NoDatabase

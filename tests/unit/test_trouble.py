@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from holdfast._db.trouble import explained
+from holdfast._db.errors import explained
 from holdfast.errors import DatabaseUnreachable
 
 

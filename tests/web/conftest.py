@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from holdfast import App
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast.web import dashboard
 
 ORIGIN = "http://localhost"

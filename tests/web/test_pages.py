@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast.web import bulk, dashboard
 
 from .conftest import HERE, Browser, client, plant_task, plant_worker, rows

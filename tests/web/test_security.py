@@ -311,7 +311,7 @@ async def test_X5_who_may_only_look_changes_nothing(app: App, holdfast_url: str,
 async def test_X5_a_look_cannot_write_and_does_not_take_long(app: App) -> None:
     from datetime import timedelta
 
-    from holdfast._db.connection import DriverError
+    from holdfast._db.driver.connection import DriverError
     from holdfast._sql.query import Query, statement
 
     def query(text: str) -> Query[Any]:

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import embedded
-from holdfast._db.connection import with_database
+from holdfast._db.driver.connection import with_database
 from holdfast._db.migrate import migrate
 from holdfast.embedded import Server
 from holdfast.testing.servers import new_folder

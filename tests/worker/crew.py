@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import App, Context, Done, Retry
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine import worker as engine
 from holdfast._engine.lease import Beat
 

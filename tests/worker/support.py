@@ -22,7 +22,7 @@ from faults import history
 from faults.checker import INVARIANTS
 from faults.oracle import read_lines as read_lines
 from faults.oracle import write_line as write_line
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast._engine.worker import Worker
 from holdfast.errors import DatabaseUnreachable
 from holdfast.testing import Harness

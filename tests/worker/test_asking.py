@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from holdfast._db import listen
-from holdfast._db.connection import connect_sync
-from holdfast._db.link import Link
-from holdfast._db.listen import Listener
-from holdfast._db.portable import Portable
+from holdfast._db.driver import notifications as listen
+from holdfast._db.driver.connection import connect_sync
+from holdfast._db.driver.foreign import Portable
+from holdfast._db.driver.notifications import Listener
+from holdfast._db.driver.session import Link
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries
 from holdfast._sql.queries.base import Ids

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine import blocked
 from holdfast._engine.lease import Beat
 from holdfast._engine.progress import ProgressLog

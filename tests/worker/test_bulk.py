@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import EnqueueRefused, Entry, HoldfastError, KeyTaken, Tasks
 from holdfast._db import pool
-from holdfast._db.connection import run
+from holdfast._db.driver.connection import run
 from holdfast._model.enqueue import request
 from holdfast._sql import plans
 from holdfast._sql import rows as copying

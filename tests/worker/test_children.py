@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from holdfast import Context, Done, EnqueueRefused, Later, Retry, Snooze, TaskParked, Tasks, named
-from holdfast._db.connection import connect_sync
-from holdfast._db.link import Link
+from holdfast._db.driver.connection import connect_sync
+from holdfast._db.driver.session import Link
 from holdfast.testing import Harness, context
 
 from . import steps_in_a_process

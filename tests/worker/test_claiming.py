@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import Tasks
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._sql.queries import Queries
 from holdfast.testing import Harness
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Tasks
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine.shares import LARGEST_CLAIM, Shares
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness

@@ -16,10 +16,11 @@ from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast import App, EnqueueRefused, Entry, HoldfastError, Tasks, named
-from holdfast._db import coalesce, pool
-from holdfast._db.connection import run as connection_run
+from holdfast._db import coalescer as coalesce
+from holdfast._db import pool
+from holdfast._db.driver.connection import run as connection_run
+from holdfast._db.driver.pipeline import Wire
 from holdfast._db.pool import Pool
-from holdfast._db.wire import Wire
 from holdfast._model.enqueue import request
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import plans

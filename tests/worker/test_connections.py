@@ -14,13 +14,13 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from holdfast import App, ConfigError, Context, DatabaseUnreachable, SchemaError, TaskNotFound, embedded, insights
-from holdfast._db import listen
-from holdfast._db.connection import connect, conninfo, with_database
-from holdfast._db.listen import Listener
+from holdfast._db.driver import notifications
+from holdfast._db.driver.connection import connect, conninfo, with_database
+from holdfast._db.driver.notifications import Listener
+from holdfast._db.errors import is_passing, unreachable
 from holdfast._db.migrate import migrate
 from holdfast._db.pool import SIZE
 from holdfast._db.transactions import Transactions
-from holdfast._db.trouble import is_passing, unreachable
 from holdfast._engine import worker as engine
 from holdfast.embedded import Server
 from holdfast.testing.blocking import blocking
@@ -322,7 +322,7 @@ async def test_T17_F10_steps_get_no_transaction_on_a_primary_that_has_been_repla
 async def test_W3_F10_a_listener_leaves_a_primary_that_has_been_replaced(
     replaced: Replaced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listen, "PING_EVERY", 0.1)
+    monkeypatch.setattr(notifications, "PING_EVERY", 0.1)
     heard: list[str] = []
     listener = Listener(replaced.url, "holdfast", heard.append)
     listening = asyncio.create_task(listener.run())

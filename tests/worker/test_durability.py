@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast import App, ConfigError, Context, EnqueueRefused, Entry, HoldfastError, Tasks
-from holdfast._db.wire import Wire
+from holdfast._db.driver.pipeline import Wire
 from holdfast.embedded import Server
 from holdfast.testing import Harness
 from pgbouncer import Way

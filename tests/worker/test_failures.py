@@ -23,9 +23,9 @@ from holdfast import (
     TaskParked,
     embedded,
 )
-from holdfast._db import feed
-from holdfast._db.connection import connect_sync
-from holdfast._db.pooler import meet_sync
+from holdfast._db import failures as feed
+from holdfast._db.driver.connection import connect_sync
+from holdfast._db.driver.pooler import meet_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.failures import beginning, places
 from holdfast.testing import Harness

@@ -8,7 +8,7 @@ import pytest
 from psycopg import Connection
 
 from holdfast import Context, Retry, Tasks
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 from holdfast._engine import keyed
 from holdfast._engine.ending import Ending
 from holdfast._engine.worker import Worker

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from holdfast import ConfigError, Context, Ref, Tasks
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine import worker as engine
 from holdfast._engine.reap import Reaper
 from holdfast._engine.settings import WorkerSettings

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import Context, Done, Retry, Snooze, Tasks
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine import worker as engine
 from holdfast._model.json.codec import encode_result
 from holdfast._model.run import outcome_of

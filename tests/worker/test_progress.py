@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import Context, Done, Fail, Progress, Retry, TaskInfo, insights
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine import progress as writing
 from holdfast._engine.attempt import now
 from holdfast._engine.maintenance import CHORES

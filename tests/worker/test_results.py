@@ -21,8 +21,8 @@ from holdfast import (
     embedded,
     insights,
 )
-from holdfast._db import watch as watching
-from holdfast._db.connection import connect, connect_sync
+from holdfast._db import results as watching
+from holdfast._db.driver.connection import connect, connect_sync
 from holdfast._engine import news
 from holdfast._model.enqueue.ids import made_at, uuid7
 from holdfast.testing import Harness
@@ -141,7 +141,7 @@ async def test_A3_without_notifications_looking_finds_it(holdfast: Harness, monk
     async def deaf(*_: Any) -> None:
         raise ConnectionError("a pooler in between")
 
-    monkeypatch.setattr("holdfast._db.listen.connect", deaf)
+    monkeypatch.setattr("holdfast._db.driver.notifications.connect", deaf)
 
     @holdfast.app.task
     async def double(n: int) -> int:
@@ -220,7 +220,7 @@ async def test_A3_nobody_listens_for_what_has_ended_and_the_last_who_waits_close
         opened.append(connection := await connect(*args))
         return connection
 
-    monkeypatch.setattr("holdfast._db.listen.connect", counted)
+    monkeypatch.setattr("holdfast._db.driver.notifications.connect", counted)
 
     @holdfast.app.task
     async def double(n: int) -> int:

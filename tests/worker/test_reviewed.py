@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import App, Context, EnqueueRefused, Entry, Failure, KeyTaken, Retry, Snooze, named
-from holdfast._db.connection import DriverError, connect_sync
+from holdfast._db.driver.connection import DriverError, connect_sync
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.execution import Execution
 from holdfast._engine.lease import Beat

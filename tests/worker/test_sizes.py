@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from holdfast import App, Context, DeclarationError, EncodeError, EnqueueRefused, TaskParked, Tasks, named
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 PATIENCE = 60.0
 LONGEST_KEY = "".join(chr(0x10000 + 7919 * i % 0x8000) for i in range(512))

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from holdfast import Tasks
-from holdfast._db import coalesce
-from holdfast._db.connection import connect_sync, run_sync
+from holdfast._db import coalescer as coalesce
+from holdfast._db.driver.connection import connect_sync, run_sync
 from holdfast._sql.queries import Queries
 from holdfast.embedded import Server
 from holdfast.testing import Harness

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from holdfast import App, Context, Fail, Snooze
-from holdfast._db.connection import connect_sync, with_database
+from holdfast._db.driver.connection import connect_sync, with_database
 from holdfast._engine import probes, pulse
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness

@@ -16,9 +16,9 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import AsyncConnection
 
-from holdfast._db.config import check_schema
-from holdfast._db.connection import connect
-from holdfast._db.trouble import explaining, migrate_command
+from holdfast._db.config.resolve import check_schema
+from holdfast._db.driver.connection import connect
+from holdfast._db.errors import explaining, migrate_command
 from holdfast._sql.query import for_schema, quote, statements
 from holdfast.errors import SchemaError
 

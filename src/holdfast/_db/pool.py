@@ -14,13 +14,13 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast._db.coalesce import Alone, Coalescer
-from holdfast._db.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, only_reads, run
-from holdfast._db.durability import learn, to_say
-from holdfast._db.obeying import ObeyingPool
-from holdfast._db.patience import Patience
-from holdfast._db.pooler import meet
-from holdfast._db.trouble import READ_ONLY, explained, explaining, tell_no_hint
+from holdfast._db.coalescer import Alone, Coalescer
+from holdfast._db.driver.cancellation import ObeyingPool
+from holdfast._db.driver.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, only_reads, run
+from holdfast._db.driver.durability import learn, to_say
+from holdfast._db.driver.pooler import meet
+from holdfast._db.errors import READ_ONLY, explained, explaining, tell_no_hint
+from holdfast._db.stale_connections import Patience
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from psycopg import Connection
 
-from holdfast._db.config import check_schema
-from holdfast._db.connection import connect_sync
+from holdfast._db.config.resolve import check_schema
+from holdfast._db.driver.connection import connect_sync
+from holdfast._db.errors import explaining, migrate_command
 from holdfast._db.migrate import NO_SEARCH_PATH, latest, migration_lock
-from holdfast._db.trouble import explaining, migrate_command
 from holdfast._sql.query import quote, statements
 from holdfast.errors import ConfigError, SchemaError
 

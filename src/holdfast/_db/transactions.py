@@ -14,12 +14,12 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, IsolationL
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from holdfast._db.connection import conninfo, only_reads, run, run_sync
-from holdfast._db.forks import not_for_children
-from holdfast._db.obeying import ObeyingPool
-from holdfast._db.patience import SoundPool
-from holdfast._db.pooler import PREPARE_AFTER, meet, meet_sync
-from holdfast._db.trouble import READ_ONLY
+from holdfast._db.driver.cancellation import ObeyingPool
+from holdfast._db.driver.connection import conninfo, only_reads, run, run_sync
+from holdfast._db.driver.forks import not_for_children
+from holdfast._db.driver.pooler import PREPARE_AFTER, meet, meet_sync
+from holdfast._db.errors import READ_ONLY
+from holdfast._db.stale_connections import SoundPool
 from holdfast._sql.query import Query
 from holdfast.errors import DatabaseUnreachable
 

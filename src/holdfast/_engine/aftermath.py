@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Collection
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import tell_no_hint
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import tell_no_hint
 from holdfast._engine.claim import Claimer
 from holdfast._engine.dispatch import Dispatch
 from holdfast._engine.ending import Ending, continued

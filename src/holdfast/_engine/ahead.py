@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine.attempt import now
 from holdfast._sql.query import Query
 from holdfast._sql.records import Claimed

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import is_passing, pause_after
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_passing, pause_after
 from holdfast._engine.ahead import Ahead, Ready, raw
 from holdfast._engine.attempt import Attempt, attempts_of, now
 from holdfast._engine.known import Known

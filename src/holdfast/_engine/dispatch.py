@@ -7,7 +7,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
-from holdfast._db import forks
+from holdfast._db.driver import forks
 from holdfast._engine.attempt import Attempt, Interruption, StopFlag, now
 from holdfast._engine.claim import Claimer
 from holdfast._engine.eager import ENDED, Rest, Runner

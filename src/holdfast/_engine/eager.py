@@ -12,7 +12,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
 
-from holdfast._db import forks
+from holdfast._db.driver import forks
 
 T = TypeVar("T")
 

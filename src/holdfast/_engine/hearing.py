@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from uuid import UUID
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.claim import Claimer
 from holdfast._engine.dispatch import Dispatch

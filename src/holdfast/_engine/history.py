@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import gave_way, is_deadlock
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import gave_way, is_deadlock
 from holdfast._model.safe_log import Log
 from holdfast._sql import figures, history, schedules
 from holdfast._sql.queries import Queries

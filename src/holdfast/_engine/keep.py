@@ -9,8 +9,8 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import is_passing
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_passing
 from holdfast._engine.attempt import now
 from holdfast._engine.ending import Ending
 from holdfast._engine.known import Known

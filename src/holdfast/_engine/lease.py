@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import is_passing, pause_after
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_passing, pause_after
 from holdfast._engine import blocked
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.execution import fields

@@ -12,8 +12,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TypeAlias
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import explained, is_passing, is_unknown
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import explained, is_passing, is_unknown
 from holdfast._engine.attempt import now
 from holdfast._engine.history import (
     LOCK_TIMEOUT,

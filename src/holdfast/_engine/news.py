@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from time import monotonic
 from uuid import UUID
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_passing
 from holdfast._db.migrate import check_encoding, check_version
-from holdfast._db.trouble import is_passing
 from holdfast._engine.attempt import now
 from holdfast._engine.known import Known
 from holdfast._engine.settings import WorkerSettings

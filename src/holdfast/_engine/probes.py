@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast._db.forks import Descriptor, not_for_children
+from holdfast._db.driver.forks import Descriptor, not_for_children
 from holdfast._model.safe_log import Log
 
 log = Log("holdfast.worker")

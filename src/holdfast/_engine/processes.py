@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast._db import forks
+from holdfast._db.driver import forks
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.declare.step import OWNER, Step

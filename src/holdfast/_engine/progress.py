@@ -9,7 +9,7 @@ import logging
 
 import msgspec
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.roster import Roster
 from holdfast._model.safe_log import Log

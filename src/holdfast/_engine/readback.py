@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from holdfast._db.link import Link
+from holdfast._db.driver.session import Link
 from holdfast._engine.ending import Ending, by_queue, intact, moved_on
 from holdfast._model.run.outcome import Released
 from holdfast._sql.queries import Queries

@@ -17,8 +17,8 @@ from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import is_missing_partition, is_passing
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_missing_partition, is_passing
 from holdfast._engine.attempt import now
 from holdfast._engine.pulse import nothing
 from holdfast._model.safe_log import Log

@@ -16,9 +16,9 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
-from holdfast._db.connection import LockNotAvailable
-from holdfast._db.link import Answer, Link
-from holdfast._db.trouble import is_contended, is_data_error, is_missing_partition, is_passing, tell_no_hint
+from holdfast._db.driver.connection import LockNotAvailable
+from holdfast._db.driver.session import Answer, Link
+from holdfast._db.errors import is_contended, is_data_error, is_missing_partition, is_passing, tell_no_hint
 from holdfast._engine import readback
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending, Times, telling

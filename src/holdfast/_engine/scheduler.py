@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import is_contended, is_passing, pause_after
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_contended, is_passing, pause_after
 from holdfast._engine.pulse import nothing
 from holdfast._engine.threads import Threads, outcome_of
 from holdfast._model.json.error_json import message_of

@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 from typing_extensions import Unpack
 
-from holdfast._db.settings import SETTINGS, checked
+from holdfast._db.config.settings import SETTINGS, checked
 from holdfast._model.address import parse_address
 from holdfast._model.declare.queues import parse_queues, spelled
 from holdfast._model.time.duration import Duration, seconds

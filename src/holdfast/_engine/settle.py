@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast._db.link import Link
-from holdfast._db.trouble import is_passing, is_unknown, pause_after
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_passing, is_unknown, pause_after
 from holdfast._engine import readback
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import LARGEST_FLUSH, Ending, affordable, telling

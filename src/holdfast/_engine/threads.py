@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from holdfast._db import forks
+from holdfast._db.driver import forks
 
 
 class Threads:

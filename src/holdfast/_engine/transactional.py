@@ -9,8 +9,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
-from holdfast._db.transactions import StepTransaction, Transactions
-from holdfast._db.trouble import (
+from holdfast._db.errors import (
     is_contended,
     is_full,
     is_in_failed_transaction,
@@ -20,6 +19,7 @@ from holdfast._db.trouble import (
     is_unknown,
     pause_after,
 )
+from holdfast._db.transactions import StepTransaction, Transactions
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.ending import Ending, Recorded, Times, Unsure
 from holdfast._engine.execution import Execution, fields

@@ -7,7 +7,7 @@ who ask the database.
 import asyncio
 from collections.abc import Callable
 
-from holdfast._db.listen import PING_EVERY, Listener
+from holdfast._db.driver.notifications import PING_EVERY, Listener
 from holdfast._engine.claim import Claimer
 from holdfast._engine.ending import Ending
 from holdfast._engine.lease import TICK, Beat

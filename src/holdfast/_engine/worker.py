@@ -12,11 +12,11 @@ import asyncio
 import math
 from contextlib import suppress
 
-from holdfast._db.forks import end_children_in
-from holdfast._db.link import Link
-from holdfast._db.listen import Listener
+from holdfast._db.driver.forks import end_children_in
+from holdfast._db.driver.notifications import Listener
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import explaining, is_passing
 from holdfast._db.transactions import Transactions
-from holdfast._db.trouble import explaining, is_passing
 from holdfast._engine.aftermath import Aftermath
 from holdfast._engine.attempt import StopFlag, now
 from holdfast._engine.claim import Claimer

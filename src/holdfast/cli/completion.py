@@ -83,7 +83,7 @@ def _kinds(ctx: click.Context) -> dict[str, list[str]]:
 
 def _asked(ctx: click.Context, ask: "Callable[[Queries], Query[T]]") -> T | None:
     """The answer of the database that the line so far names, if it comes at once."""
-    from holdfast._db.connection import connect_sync, run_sync
+    from holdfast._db.driver.connection import connect_sync, run_sync
     from holdfast._sql.queries import queries
 
     setup = ctx.ensure_object(Setup)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from holdfast._db.config import Resolved, embedded_folder, embedded_url, project_file, unknown_variables
-from holdfast._db.settings import SETTINGS, shown
+from holdfast._db.config.resolve import Resolved, embedded_folder, embedded_url, project_file, unknown_variables
+from holdfast._db.config.settings import SETTINGS, shown
 from holdfast._model.json.redact import redact
 from holdfast.cli.fitting import fitted_table
 from holdfast.cli.options import Setup, common_options, pass_setup
@@ -133,9 +133,9 @@ def _ask(setup: Setup, found: dict[str, Resolved]) -> Answer:
 
 
 def _asked(url: str, schema: str) -> Answer:
-    from holdfast._db.connection import connect_sync, run_sync
+    from holdfast._db.driver.connection import connect_sync, run_sync
+    from holdfast._db.errors import explaining
     from holdfast._db.migrate import latest
-    from holdfast._db.trouble import explaining
     from holdfast._sql.queries import queries
 
     try:

@@ -28,8 +28,8 @@ def failures(setup: Setup, /, since: float | None, follow: bool) -> None:
       holdfast failures --since 1d
       holdfast failures --follow --json
     """
-    from holdfast._db.background import blocking
-    from holdfast._db.feed import Feed
+    from holdfast._db.background_loop import blocking
+    from holdfast._db.failures import Feed
 
     with setup.opened() as (app, queries):
 

@@ -117,7 +117,7 @@ def _app_and_kinds(app: str | None, kinds: Sequence[str]) -> tuple[str | None, S
     """With an App configured, the first word may be a kind of it: it is, if it cannot be a module or a file."""
     from importlib.machinery import PathFinder
 
-    from holdfast._db.config import setting
+    from holdfast._db.config.resolve import setting
 
     if app is None or not app.replace("-", "_").isidentifier() or setting("app").value is None:
         return app, kinds
@@ -150,8 +150,8 @@ def _chosen(app: "App", names: Sequence[str]) -> list[str]:
 def _standing(app: "App", live: bool | None) -> "tuple[list[Standing] | None, bool]":
     """Where tasks stand; None if nobody wants to know, or nobody answers and that does not matter. And if it is all."""
     from holdfast import insights
-    from holdfast._db.connection import connect_sync, run_sync
-    from holdfast._db.trouble import explaining
+    from holdfast._db.driver.connection import connect_sync, run_sync
+    from holdfast._db.errors import explaining
     from holdfast.cli.quickly import quickly
 
     def ask() -> "tuple[list[Standing] | None, bool]":

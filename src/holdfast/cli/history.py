@@ -93,9 +93,9 @@ def maintain(setup: Setup, /, dry_run: bool) -> None:
 
 
 async def _one_pass(setup: Setup) -> tuple[list[str], bool, dict[str, str]]:
-    from holdfast._db.link import Link
+    from holdfast._db.driver.session import Link
+    from holdfast._db.errors import explained
     from holdfast._db.migrate import check_version
-    from holdfast._db.trouble import explained
     from holdfast._engine.maintenance import Maintenance
     from holdfast._model.json.redact import redact
     from holdfast._sql.queries import queries

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from holdfast._db.config import project_file, setting
+from holdfast._db.config.resolve import project_file, setting
 from holdfast.cli.options import Setup, json_option, pass_setup
 from holdfast.cli.output import Failure, print_json
 

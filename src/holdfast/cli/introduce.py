@@ -14,7 +14,7 @@ from uuid import UUID
 from holdfast.cli.output import line
 
 if TYPE_CHECKING:
-    from holdfast._db.config import Database
+    from holdfast._db.config.resolve import Database
     from holdfast._model.declare.step import Step
     from holdfast._model.declare.tasks import Tasks
 
@@ -29,8 +29,8 @@ _AS_TEXT = (str, bytes, date, datetime, time, timedelta, Decimal, UUID, PurePath
 def database_in_short(database: "Database", schema: str) -> str:
     """`embedded PostgreSQL 18 in .holdfast`, or `PostgreSQL at ada@localhost/shop (HOLDFAST_URL), schema jobs`."""
     from holdfast import embedded
-    from holdfast._db.config import embedded_url
-    from holdfast._db.describe import described
+    from holdfast._db.config.describe import described
+    from holdfast._db.config.resolve import embedded_url
 
     server = embedded.find() if database.url == embedded_url() else None
     if server is not None:
@@ -77,7 +77,7 @@ def declared_queues(app: "Tasks") -> list[str]:
 
 def start_warnings(app: "Tasks", queues: Sequence[str], only: Sequence[str] = ()) -> list[str]:
     """What is odd: variables that are no settings, no tasks, queues that are not served, moves that cannot be read."""
-    from holdfast._db.config import unknown_variables
+    from holdfast._db.config.resolve import unknown_variables
     from holdfast._model.declare.graph import edges
 
     odd = [line(each) for each in unknown_variables().values()]

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import click
 
-from holdfast._db.config import project_file, setting
+from holdfast._db.config.resolve import project_file, setting
 from holdfast._model.declare.tasks import Tasks
 from holdfast.app import App
 from holdfast.cli.output import FAILED, USAGE, Failure, clean

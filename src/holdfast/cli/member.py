@@ -96,7 +96,7 @@ def spread(limit: int, processes: int) -> int:
 
 
 async def _watch_memory(made: "Worker", limit: int) -> None:
-    from holdfast._db.settings import Size
+    from holdfast._db.config.settings import Size
 
     while True:
         used = memory()

@@ -56,8 +56,8 @@ def _print_sql(setup: Setup, above: int, to: int | None) -> None:
 
 
 def _check(setup: Setup) -> None:
+    from holdfast._db.errors import migrate_command
     from holdfast._db.migrate import status
-    from holdfast._db.trouble import migrate_command
 
     found = asyncio.run(status(setup.database().url, setup.schema))
     if setup.json:

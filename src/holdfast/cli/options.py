@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from holdfast._db.config import Database, Resolved, setting
-from holdfast._db.settings import SETTINGS, Setting, checked
+from holdfast._db.config.resolve import Database, Resolved, setting
+from holdfast._db.config.settings import SETTINGS, Setting, checked
 from holdfast._model.time.duration import seconds
 from holdfast.errors import ConfigError
 

@@ -21,7 +21,7 @@ from holdfast._model.json.text import told
 from holdfast.errors import ConfigError, DatabaseUnreachable, HoldfastError, TaskNotFound
 
 if TYPE_CHECKING:
-    from holdfast._db.connection import DriverError
+    from holdfast._db.driver.connection import DriverError
 
 FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
 """Exit codes; 0 is success."""
@@ -241,7 +241,7 @@ def known_failure(error: Exception) -> Failure | None:
             return Failure(redact(str(error) or name), FAILED, name)
     if "psycopg" not in sys.modules:
         return None
-    from holdfast._db.connection import DriverError
+    from holdfast._db.driver.connection import DriverError
 
     return Failure(_said_by_database(error), FAILED, "DatabaseError") if isinstance(error, DriverError) else None
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._db.forks import not_for_children
+from holdfast._db.driver.forks import not_for_children
 from holdfast.cli.child import MASKED
 
 if TYPE_CHECKING:

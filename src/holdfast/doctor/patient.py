@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from holdfast import health, insights
-from holdfast._db.config import Database
+from holdfast._db.config.resolve import Database
 from holdfast._db.migrate import Status, status
 from holdfast._model.read.infos import KindInfo, QueueInfo
 from holdfast._sql.plans import Plan, drive_sync

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast._db.config import embedded_folder
+from holdfast._db.config.resolve import embedded_folder
 from holdfast.embedded.user import Account, account_for, is_trusted, name_of
 from holdfast.errors import EmbeddedError
 

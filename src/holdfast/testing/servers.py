@@ -11,8 +11,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from holdfast import embedded
-from holdfast._db.config import setting
-from holdfast._db.connection import connect_sync, with_database
+from holdfast._db.config.resolve import setting
+from holdfast._db.driver.connection import connect_sync, with_database
 from holdfast._db.migrate import migrate
 from holdfast.testing.blocking import blocking
 

@@ -3,7 +3,7 @@
 import threading
 from typing import Any, TypeVar
 
-from holdfast._db.connection import DriverError, connect_sync, run_sync
+from holdfast._db.driver.connection import DriverError, connect_sync, run_sync
 from holdfast._sql.query import Query
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from holdfast._db.connection import DriverError
+from holdfast._db.driver.connection import DriverError
 from holdfast._model.json.redact import redact
 from holdfast._model.safe_log import Log
 from holdfast.errors import (

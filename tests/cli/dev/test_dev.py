@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import embedded
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 from ..conftest import Cli, Process, eventually
 from .support import (

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from holdfast import App, Cron, Every
-from holdfast._db.connection import connect_sync, run_sync
+from holdfast._db.driver.connection import connect_sync, run_sync
 from holdfast._sql import figures
 from holdfast._sql.plans import drive_sync
 from holdfast._sql.queries import queries

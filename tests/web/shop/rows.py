@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from holdfast._db.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync
 
 from .stories import Error, args_of, way_of
 

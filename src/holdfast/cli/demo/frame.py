@@ -73,7 +73,7 @@ def _given_database(story: Story) -> None:
 
 def _tell_where(story: Story) -> None:
     """What commands in another terminal need, unless they find the database by themselves."""
-    from holdfast._db.config import resolve
+    from holdfast._db.config.resolve import resolve
     from holdfast._model.json.redact import redact
 
     url = story.stage.setup.url or ""

@@ -106,7 +106,7 @@ class Stage:
 
     def open(self) -> None:
         """Connects; refuses what would disturb somebody."""
-        from holdfast._db.connection import connect_sync, run_sync
+        from holdfast._db.driver.connection import connect_sync, run_sync
         from holdfast.cli.demo.measures import lock_demo
 
         lock = connect_sync(self.setup.database().url, "holdfast demo")

@@ -17,7 +17,7 @@ from holdfast.cli.options import Setup, common_options, duration, pass_setup
 from holdfast.cli.output import USAGE
 
 if TYPE_CHECKING:
-    from holdfast._db.config import Database
+    from holdfast._db.config.resolve import Database
     from holdfast.cli.beside import Beside
     from holdfast.cli.child import Child
     from holdfast.cli.dev.reload import Watcher

@@ -7,7 +7,7 @@ from holdfast.cli.servers import OwnServer
 from holdfast.errors import SchemaError
 
 if TYPE_CHECKING:
-    from holdfast._db.config import Database
+    from holdfast._db.config.resolve import Database
     from holdfast.cli.dev.talk import Talk
     from holdfast.cli.dev.worker import Loaded
     from holdfast.embedded import Server
@@ -35,7 +35,7 @@ class DevDatabase:
 
     async def prepare(self, loaded: "Loaded") -> "Database":
         """The database that an App is to use, ready for it."""
-        from holdfast._db.config import Database, embedded_url
+        from holdfast._db.config.resolve import Database, embedded_url
 
         url = loaded["url"]
         if url is None:
@@ -73,10 +73,10 @@ class DevDatabase:
 
     async def _may_make_tables(self, url: str, schema: str) -> None:
         """In a database that has none, somebody else's perhaps, no tables are made unless somebody said so."""
-        from holdfast._db.config import embedded_url
-        from holdfast._db.describe import described
+        from holdfast._db.config.describe import described
+        from holdfast._db.config.resolve import embedded_url
+        from holdfast._db.errors import migrate_command
         from holdfast._db.migrate import status
-        from holdfast._db.trouble import migrate_command
 
         if self._yes or url == embedded_url() or (await status(url, schema)).version > 0:
             return

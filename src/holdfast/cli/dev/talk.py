@@ -12,7 +12,7 @@ import click
 from holdfast.cli.output import line, report
 
 if TYPE_CHECKING:
-    from holdfast._db.config import Database
+    from holdfast._db.config.resolve import Database
     from holdfast.cli.beside import Beside
     from holdfast.cli.child import Child
     from holdfast.cli.dev.reload import Watcher
@@ -155,7 +155,7 @@ class Talk:
 
 def _where(url: str, schema: str) -> str:
     """What has to be added to commands: nothing if they find the database by themselves."""
-    from holdfast._db.config import resolve, setting
+    from holdfast._db.config.resolve import resolve, setting
     from holdfast._model.json.redact import redact
     from holdfast.errors import NoDatabase
 

@@ -74,7 +74,7 @@ def main(descriptor: int) -> int:
 
 
 def _work(parent: Parent, order: Order) -> None:
-    from holdfast._db.config import setting, worker_options
+    from holdfast._db.config.resolve import setting, worker_options
     from holdfast._engine.settings import WorkerSettings
     from holdfast.cli.introduce import declared_queues
     from holdfast.cli.load import load_app

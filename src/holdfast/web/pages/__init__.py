@@ -1,6 +1,6 @@
 """The pages, one module and one template each. A new one is added here; its place here is its place in the menu."""
 
-from holdfast._db.connection import where
+from holdfast._db.driver.connection import where
 from holdfast.app import App
 from holdfast.web.auth import is_loopback
 

@@ -15,8 +15,8 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from holdfast._db.listen import Listener
-from holdfast._db.trouble import is_full_of_notices, is_passing, tell_no_hint
+from holdfast._db.driver.notifications import Listener
+from holdfast._db.errors import is_full_of_notices, is_passing, tell_no_hint
 from holdfast._model.safe_log import Log
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries

@@ -19,7 +19,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from holdfast._db.sending import sent
+from holdfast._db.driver.parameters import sent
 from holdfast._sql.query import Query, Statement
 
 Told: TypeAlias = Callable[[list[PGresult], BaseException | None], None]
@@ -39,7 +39,7 @@ class Wire:
         self.broken = False
         self._pgconn: PGconn = connection.pgconn
         self._encoding = connection.info.encoding
-        self._keeps = connection.prepare_threshold is not None  # see `holdfast._db.pooler`
+        self._keeps = connection.prepare_threshold is not None  # see `holdfast._db.driver.pooler`
         self._sent: deque[Told] = deque()
         self._later: deque[tuple[Callable[[], None], Told]] = deque()
         self._results: list[PGresult] = []

@@ -16,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from holdfast._db.settings import SETTINGS, WORKER_SETTINGS, checked
-from holdfast._db.settings import check_schema as check_schema
+from holdfast._db.config.settings import SETTINGS, WORKER_SETTINGS, checked
+from holdfast._db.config.settings import check_schema as check_schema
 from holdfast.errors import ConfigError, NoDatabase
 
 EMBEDDED_FACTS = "server.json"

@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast._db.listen import Listener
-from holdfast._db.trouble import is_passing, pause_after
+from holdfast._db.driver.notifications import Listener
+from holdfast._db.errors import is_passing, pause_after
 from holdfast._model.enqueue.ref import Failure
 from holdfast._model.safe_log import Log
 from holdfast._model.time.duration import Duration, seconds

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from psycopg import DataError
 
-from holdfast._db.portable import as_text
+from holdfast._db.driver.foreign import as_text
 from holdfast._sql.queries.base import Ids, Utf8, texts
 
 

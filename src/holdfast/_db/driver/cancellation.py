@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from psycopg import AsyncConnection, Error
 from psycopg.abc import PQGen
 
-from holdfast._db.forks import not_for_children
-from holdfast._db.patience import SoundAsyncPool
+from holdfast._db.driver.forks import not_for_children
+from holdfast._db.stale_connections import SoundAsyncPool
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Any
 from psycopg import AsyncConnection, Connection, Error
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
-from holdfast._db.trouble import is_unknown, pause_after
+from holdfast._db.errors import is_unknown, pause_after
 from holdfast.errors import DatabaseUnreachable
 
 RECONNECT = 5.0

@@ -12,9 +12,9 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from holdfast._db.connection import connect
-from holdfast._db.pooler import meet
-from holdfast._db.trouble import READ_ONLY, pause_after
+from holdfast._db.driver.connection import connect
+from holdfast._db.driver.pooler import meet
+from holdfast._db.errors import READ_ONLY, pause_after
 from holdfast._model.safe_log import Log
 from holdfast._sql.query import quote
 

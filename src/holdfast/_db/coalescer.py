@@ -20,10 +20,10 @@ from psycopg.errors import UniqueViolation
 from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast._db.connection import CALL_TIMEOUT, DriverError
-from holdfast._db.durability import to_say
-from holdfast._db.trouble import is_unknown, is_unusable, tell_no_hint
-from holdfast._db.wire import Wire
+from holdfast._db.driver.connection import CALL_TIMEOUT, DriverError
+from holdfast._db.driver.durability import to_say
+from holdfast._db.driver.pipeline import Wire
+from holdfast._db.errors import is_unknown, is_unusable, tell_no_hint
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.records import NewTask

@@ -16,7 +16,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, Connection
 
-from holdfast._db.config import setting
+from holdfast._db.config.resolve import setting
 
 PREPARE_AFTER = 5
 """How often a statement is sent before the driver prepares it; on connections straight to a server only."""

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from psycopg import AsyncConnection, Connection
 
-from holdfast._db.connection import run, run_sync
+from holdfast._db.driver.connection import run, run_sync
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 

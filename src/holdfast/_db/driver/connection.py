@@ -17,9 +17,9 @@ from psycopg.rows import tuple_row
 from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg.waiting import Wait
 
-from holdfast._db.obeying import ObeyingConnection
-from holdfast._db.portable import Portable, as_text
-from holdfast._db.trouble import is_unusable, unreachable
+from holdfast._db.driver.cancellation import ObeyingConnection
+from holdfast._db.driver.foreign import Portable, as_text
+from holdfast._db.errors import is_unusable, unreachable
 from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query
 from holdfast.errors import (

@@ -18,10 +18,10 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from holdfast._db.asking import Asking
-from holdfast._db.connection import CALL_TIMEOUT, connect, run
-from holdfast._db.pooler import meet
-from holdfast._db.trouble import READ_ONLY, is_starved, is_unknown, is_unusable
+from holdfast._db.driver.connection import CALL_TIMEOUT, connect, run
+from holdfast._db.driver.direct import Asking
+from holdfast._db.driver.pooler import meet
+from holdfast._db.errors import READ_ONLY, is_starved, is_unknown, is_unusable
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

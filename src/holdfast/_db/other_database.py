@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast._db.config import Database
+from holdfast._db.config.resolve import Database
 from holdfast.errors import ConfigError
 
 log = logging.getLogger("holdfast.db")

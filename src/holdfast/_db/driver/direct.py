@@ -18,7 +18,7 @@ from psycopg.generators import execute
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from holdfast._db.sending import sent
+from holdfast._db.driver.parameters import sent
 from holdfast._model.garbage import no_collecting
 from holdfast._sql.query import Query
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from psycopg import Connection, OperationalError
 from psycopg.abc import PQGen
 
-from holdfast._db.connection import CALL_TIMEOUT
-from holdfast._db.forks import not_for_children
+from holdfast._db.driver.connection import CALL_TIMEOUT
+from holdfast._db.driver.forks import not_for_children
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""The settings: what can be configured, and where each value comes from."""

@@ -1,0 +1,1 @@
+"""The driver: connections, sessions, pipelines, parameters and notifications."""
