@@ -24,7 +24,7 @@ from holdfast._db.transactions import Transactions
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Statement
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 from holdfast.embedded import Server
 from holdfast.testing.servers import new_folder
 from pgbouncer import MISSING, PROGRAM, pgbouncer

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 
 from .support import LEASE, NOW, Db
 

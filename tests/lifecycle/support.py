@@ -17,7 +17,7 @@ from holdfast._db.driver.pooler import meet_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, statements
-from holdfast._sql.records import Claimed, NewTask
+from holdfast._sql.rows import Claimed, NewTask
 from holdfast.testing import Clock
 from holdfast.testing.sessions import Session
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.request import OnConflict
 from holdfast._sql.plans import MANY, drive_sync, settle_with_children
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 from .support import Db

@@ -12,7 +12,7 @@ import pytest
 from holdfast._db.driver.session import Link
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.query import Query, Statement
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 
 from .support import BEGINNING, KNOWN, LEASE, NOW, Db, ids
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 
 from .support import NOW, Db, with_text
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.records import Claimed
+from holdfast._sql.rows import Claimed
 
 from .support import LEASE, Db, with_text
 

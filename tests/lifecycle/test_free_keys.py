@@ -12,7 +12,7 @@ from holdfast._db.driver.connection import run_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import plans
 from holdfast._sql.query import Query
-from holdfast._sql.records import NewTask, Placed
+from holdfast._sql.rows import NewTask, Placed
 
 from .support import Db
 from .test_keys import HOUR, follow, new

@@ -21,7 +21,7 @@ from holdfast._db.driver.connection import run_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.request import OnConflict
 from holdfast._sql.plans import drive_sync, enqueue, enqueue_many
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 from holdfast.errors import KeyTaken
 
 from .support import PATIENCE, Db

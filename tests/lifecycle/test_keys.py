@@ -16,7 +16,7 @@ from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.ref import HowEnqueued
 from holdfast._model.enqueue.request import OnConflict, Request
 from holdfast._sql.plans import Enqueued, drive_sync, enqueue, enqueue_many
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 from .support import Db

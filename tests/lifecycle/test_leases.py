@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.records import Beaten
+from holdfast._sql.rows import Beaten
 
 from .support import BOOM, KNOWN, LEASE, NOW, Db, ids
 

@@ -9,7 +9,7 @@ import pytest
 from psycopg import Connection
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 
 from .support import LEASE, Db
 from .test_keys import follow, new

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.records import Recorded
+from holdfast._sql.rows import Recorded
 
 from .support import BOOM, LEASE, NOW, Db, ids, outcomes
 

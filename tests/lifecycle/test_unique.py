@@ -12,7 +12,7 @@ from holdfast import insights
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.request import OnConflict
 from holdfast._model.json.codec import encode
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 
 from .support import NOW, Db
 from .test_keys import HOUR, follow, new

@@ -18,7 +18,7 @@ from holdfast._db.driver.connection import connect, connect_sync, run_sync
 from holdfast._db.migrate import _objects, check_version, latest, migrate, migrations, script, status
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 from holdfast.errors import ConfigError, SchemaError
 
 from .conftest import execute

@@ -13,7 +13,7 @@ from holdfast._engine.roster import Roster
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.shares import LARGEST_CLAIM, Shares
 from holdfast._sql.queries.lifecycle import NO_ID
-from holdfast._sql.records import Claimed
+from holdfast._sql.rows import Claimed
 from holdfast.errors import ConfigError
 
 

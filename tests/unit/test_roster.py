@@ -9,7 +9,7 @@ from holdfast import Tasks
 from holdfast._engine.attempt import Attempt, now
 from holdfast._engine.roster import Roster
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.records import Claimed
+from holdfast._sql.rows import Claimed
 
 tasks = Tasks()
 

@@ -13,7 +13,7 @@ from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.run.outcome import NO_RESULT, Finished, Outcome
 from holdfast._model.run.progress import Told
 from holdfast._sql.queries import Queries
-from holdfast._sql.records import Claimed
+from holdfast._sql.rows import Claimed
 
 app = App()
 WORKER = uuid7()

@@ -11,8 +11,8 @@ from holdfast import EnqueueRefused, Entry, HoldfastError, KeyTaken, Tasks
 from holdfast._db import pool
 from holdfast._db.driver.connection import run
 from holdfast._model.enqueue import request
+from holdfast._sql import copy_format as copying
 from holdfast._sql import plans
-from holdfast._sql import rows as copying
 from holdfast.testing import Harness
 
 from .support import rows

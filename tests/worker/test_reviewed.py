@@ -23,7 +23,7 @@ from holdfast._model.run.context import Offers
 from holdfast._model.run.outcome import Released
 from holdfast._model.run.tracing import Tracing
 from holdfast._sql.query import Query
-from holdfast._sql.records import Claimed, NewTask
+from holdfast._sql.rows import Claimed, NewTask
 from holdfast.testing import Harness
 
 from .support import running, until

@@ -26,7 +26,7 @@ from holdfast._db.driver.pipeline import Wire
 from holdfast._db.errors import is_unknown, is_unusable, tell_no_hint
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 
 MOST = 1000
 """Tasks in one batch."""

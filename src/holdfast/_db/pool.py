@@ -24,7 +24,7 @@ from holdfast._db.stale_connections import Patience
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 from holdfast.errors import DatabaseUnreachable
 
 T = TypeVar("T")

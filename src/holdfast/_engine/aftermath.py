@@ -13,7 +13,7 @@ from holdfast._engine.telling import tell_recorded
 from holdfast._model.declare.tasks import Tasks
 from holdfast._model.run.outcome import Cancelled, Failed, Finished
 from holdfast._sql.queries import Queries
-from holdfast._sql.records import Reaped
+from holdfast._sql.rows import Reaped
 
 
 class Aftermath:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast._db.driver.session import Link
 from holdfast._engine.attempt import now
 from holdfast._sql.query import Query
-from holdfast._sql.records import Claimed
+from holdfast._sql.rows import Claimed
 
 ANSWER_SECONDS = 1.0
 """Seconds after which the claimer no longer sleeps while an answer is on its way: it may never come."""

@@ -17,7 +17,7 @@ from holdfast._model.enqueue.request import Request
 from holdfast._model.garbage import no_collecting
 from holdfast._model.run.outcome import Advanced
 from holdfast._model.run.progress import Told
-from holdfast._sql.records import Claimed
+from holdfast._sql.rows import Claimed
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 

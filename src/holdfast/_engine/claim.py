@@ -31,7 +31,7 @@ from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.query import Query
-from holdfast._sql.records import Claimed
+from holdfast._sql.rows import Claimed
 
 log = Log("holdfast.worker")
 

@@ -20,7 +20,7 @@ from holdfast._model.run.outcome import (
     Retried,
     Snoozed,
 )
-from holdfast._sql.records import Fence, NewTask
+from holdfast._sql.rows import Fence, NewTask
 
 LARGEST_FLUSH = 1000
 LARGEST_BYTES = 8 * 1024 * 1024

@@ -16,7 +16,7 @@ from holdfast._model.declare.tasks import Tasks
 from holdfast._model.enqueue.ref import Failure, TaskInfo
 from holdfast._model.run.outcome import Failed
 from holdfast._model.safe_log import Log
-from holdfast._sql.records import Reaped
+from holdfast._sql.rows import Reaped
 
 log = Log("holdfast.worker")
 

@@ -19,7 +19,7 @@ from holdfast._model.run.outcome import Advanced
 from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.records import Obstacles
+from holdfast._sql.rows import Obstacles
 
 Run: TypeAlias = Callable[[Query[Any]], Awaitable[Any]]
 

@@ -32,7 +32,7 @@ from holdfast._engine.pulse import nothing
 from holdfast._engine.roster import Roster
 from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
-from holdfast._sql.records import Loops
+from holdfast._sql.rows import Loops
 
 log = Log("holdfast.worker")
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from holdfast._sql.queries.lifecycle import NO_ID
-from holdfast._sql.records import Claimed
+from holdfast._sql.rows import Claimed
 
 MARK_SECONDS = 1.0
 LATE_SECONDS = 5.0

@@ -24,7 +24,7 @@ from holdfast._engine.pulse import nothing
 from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.records import Overdue, Reaped
+from holdfast._sql.rows import Overdue, Reaped
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from holdfast._engine.roster import Roster
 from holdfast._engine.scheduler import LOOK_EVERY, Scheduler
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle import Settler
-from holdfast._sql.records import Loops
+from holdfast._sql.rows import Loops
 
 NO_METRICS = {"error": "metrics need prometheus-client: pip install 'holdfast[metrics]'"}
 

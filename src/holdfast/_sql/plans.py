@@ -13,10 +13,10 @@ import msgspec
 from holdfast._model.declare.step import MAIN
 from holdfast._model.enqueue.ref import HowEnqueued
 from holdfast._model.enqueue.request import Request, in_order_of_claims
+from holdfast._sql.copy_format import bare_pieces, pieces
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.records import Declared, NewTask, Placed
-from holdfast._sql.rows import bare_pieces, pieces
+from holdfast._sql.rows import Declared, NewTask, Placed
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 T = TypeVar("T")

@@ -103,7 +103,7 @@ def statements(schema: str) -> Mapping[str, Statement]:
     bodies: dict[str, str] = {}
     reading = set(READING)
     for file in FILES:
-        found = bodies_of(resources.files("holdfast._sql").joinpath(f"{file}.sql").read_text("utf-8"))
+        found = bodies_of(resources.files("holdfast._sql").joinpath("statements", f"{file}.sql").read_text("utf-8"))
         if twice := bodies.keys() & found.keys():
             raise ValueError(f"there twice: {', '.join(sorted(twice))}")
         bodies |= found

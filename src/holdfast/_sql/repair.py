@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast._model.declare.names import check_step
 from holdfast._model.read.filter import Filter, parse_filter
-from holdfast._sql.filters import filtered
+from holdfast._sql.filter_sql import filtered
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast.errors import ConfigError, FilterError

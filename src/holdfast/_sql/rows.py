@@ -1,73 +1,165 @@
-"""New tasks as the rows of a COPY, in its text format.
+"""What statements give and take: rows by their names."""
 
-A COPY takes no expressions, so times are worked out here, from the database's clock as it was read in the same
-transaction right before: `delay` and `deadline` count from then, and tasks of one COPY have one `created_at`.
-If all are due at once, the table's defaults say the same, and the server has two times less to read in each row.
-"""
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+from uuid import UUID
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from itertools import islice
+import msgspec
 
-from holdfast._model.enqueue.request import Request
-from holdfast._sql.records import NewTask
-from holdfast.errors import EnqueueRefused
-
-AT_ONCE = 1000
-"""Rows in one piece of what is sent."""
-NULL = "\\N"
+from holdfast._model.enqueue.request import OnConflict
 
 
-def pieces(tasks: Iterable[NewTask | Request], now: datetime) -> Iterator[bytes]:
-    """The rows in pieces, in UTF-8: id, queue, kind, step, priority, run_at, created_at, deadline, args, headers.
+class Claimed(NamedTuple):
+    """A row of `claim`: what a worker needs to execute one attempt."""
 
-    Requests say all of that themselves, if nothing is left to what is declared in the database.
-    """
-    alike: dict[tuple[object, ...], str] = {}
-    left = iter(tasks)
-    while part := list(islice(left, AT_ONCE)):
-        rows: list[str] = []
-        for task in part:
-            what = (task.queue, task.kind, task.step, task.priority, task.delay, task.at, task.deadline)
-            middle = alike.get(what)
-            if middle is None:
-                middle = alike[what] = _middle(task, now)
-            headers = NULL if task.headers is None else _escaped(task.headers)
-            rows.append(f"{task.id.int:032x}\t{middle}\t{_escaped(task.args)}\t{headers}\n")
-        yield "".join(rows).encode()
+    raw_id: bytes
+    kind: str
+    step: str
+    args: bytes
+    attempt: int
+    moves: int
+    errors: int
+    crashes: int
+    priority: int
+    run_at: float
+    claimed_at: float
+    key: str | None
+    headers: bytes | None
+    deadline: datetime | None
 
-
-def bare_pieces(tasks: Iterable[NewTask | Request]) -> Iterator[bytes]:
-    """The same of tasks that are all bare, with nothing to say but: id, queue, kind, step, priority, args."""
-    alike: dict[tuple[object, ...], str] = {}
-    left = iter(tasks)
-    while part := list(islice(left, AT_ONCE)):
-        rows: list[str] = []
-        for task in part:
-            what = (task.queue, task.kind, task.step, task.priority)
-            middle = alike.get(what)
-            if middle is None:
-                middle = alike[what] = "\t".join(map(str, what))
-            rows.append(f"{task.id.int:032x}\t{middle}\t{_escaped(task.args)}\n")
-        yield "".join(rows).encode()
+    @property
+    def id(self) -> UUID:
+        return UUID(bytes=self.raw_id)
 
 
-def _middle(task: NewTask | Request, now: datetime) -> str:
-    run_at = _time(now, task.delay if task.at is None else task.at)
-    deadline = NULL if task.deadline is None else _time(now, task.deadline)
-    return "\t".join((str(task.queue), task.kind, task.step, str(task.priority), run_at, _time(now, now), deadline))
+class Fence(NamedTuple):
+    """What a task's row says about who may write it."""
+
+    id: UUID
+    state: str
+    worker_id: UUID | None
+    attempt: int
+    moves: int
+    cancelled: bool
+    claimed_at: float | None
 
 
-def _time(now: datetime, when: datetime | timedelta) -> str:
-    try:
-        time = when if isinstance(when, datetime) else now + when
-    except OverflowError:
-        raise EnqueueRefused(f"no task can wait for {when}") from None
-    return time.astimezone(UTC).isoformat()
+class Obstacles(NamedTuple):
+    """What speaks against going on with tasks of a queue that move."""
+
+    higher: int | None
+    queue_paused: bool
+    paused_kinds: list[str]
 
 
-def _escaped(json: bytes) -> str:
-    text = json.decode()
-    if "\\" not in text and text.isprintable():
-        return text
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+class Beaten(NamedTuple):
+    """A renewed lease."""
+
+    id: UUID
+    attempt: int
+    cancelled: bool
+
+
+class Reaped(NamedTuple):
+    """A task taken from a lost worker."""
+
+    id: UUID
+    kind: str
+    step: str
+    state: str
+    attempt: int
+    crashes: int
+    args: bytes
+    priority: int
+    moves: int
+    errors: int
+    claimed_at: datetime | None
+    key: str | None
+    error: bytes | None
+
+
+class Overdue(NamedTuple):
+    """When it was looked, and whether leases had run out and deadlines had passed by then."""
+
+    now: datetime
+    leases: bool
+    deadlines: bool
+
+
+class Loops(NamedTuple):
+    """How long ago each loop of a worker succeeded, in seconds, and which of them are late; None if nobody knows."""
+
+    ages: Mapping[str, float] | None = None
+    late: list[str] | None = None
+
+
+class Recorded(NamedTuple):
+    """An attempt found in the log."""
+
+    id: UUID
+    attempt: int
+    outcome: str
+
+
+class Declared(NamedTuple):
+    """What workers said about a kind: where its tasks go, and its only step if it has just one."""
+
+    queue: str
+    priority: int
+    first: str | None
+
+
+class Placed(NamedTuple):
+    """What came of a task with a key: the task that has it now, and if that is another one, its state."""
+
+    id: UUID
+    kind: str
+    enqueued: Literal[
+        "created", "replaced", "existing", "running", "started", "parked", "ended", "id taken", "contended"
+    ]
+    state: str | None
+
+
+class NewTask(msgspec.Struct, frozen=True, gc=False):
+    """A task to be enqueued, everything encoded and checked."""
+
+    id: UUID
+    queue: str
+    kind: str
+    step: str
+    args: bytes
+    priority: int = 0
+    delay: timedelta = timedelta(0)
+    at: datetime | None = None
+    deadline: timedelta | datetime | None = None
+    key: str | None = None
+    headers: bytes | None = None
+    unique: bool = False
+    unique_for: timedelta | None = None
+    on_conflict: OnConflict = "skip"
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it has a key, given or made from its args."""
+        return self.key is not None or self.unique
+
+    @property
+    def bare(self) -> bool:
+        """Whether it is due at once, and has neither deadline nor headers: as most are."""
+        return not self.delay and self.at is None and self.deadline is None and self.headers is None
+
+    @property
+    def others(self) -> tuple[object, ...]:
+        """All that an enqueue without a key writes, but id and args: tasks in which it is equal are alike."""
+        return self.queue, self.kind, self.step, self.priority, self.delay, self.at, self.deadline, self.headers
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """The deadline, if it was given as a time."""
+        return self.deadline if isinstance(self.deadline, datetime) else None
+
+    @property
+    def expires_in(self) -> timedelta | None:
+        """The deadline, if it was given as a length of time: counted by the database's clock."""
+        return self.deadline if isinstance(self.deadline, timedelta) else None

@@ -19,7 +19,7 @@ from holdfast._sql import plans
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.records import NewTask
+from holdfast._sql.rows import NewTask
 from holdfast.errors import HoldfastError
 
 SOONEST, LATEST = 1.0, 60.0

@@ -7,7 +7,7 @@ from holdfast._model.enqueue.ids import made_at
 from holdfast._model.enqueue.ref import TaskInfo
 from holdfast._model.read.filter import EVERYTHING, Filter
 from holdfast._model.read.infos import Unfinished
-from holdfast._sql.filters import filtered
+from holdfast._sql.filter_sql import filtered
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

@@ -7,7 +7,7 @@ from uuid import UUID
 from holdfast._model.enqueue.ref import TaskInfo
 from holdfast._model.read.filter import EVERYTHING, Filter
 from holdfast._model.read.infos import COUNTED, LOOKED, AtLeast, ParkedGroup
-from holdfast._sql.filters import filtered, states_of
+from holdfast._sql.filter_sql import filtered, states_of
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
 from holdfast.insights.rows import task_in

@@ -13,7 +13,7 @@ from holdfast._engine.worker import Worker
 from holdfast._model.declare.step import MAIN
 from holdfast._model.json.text import told
 from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
-from holdfast._sql.records import Reaped
+from holdfast._sql.rows import Reaped
 from holdfast.errors import TaskParked
 
 _WORDS: dict[type[Outcome], str] = {

@@ -2,7 +2,7 @@
 
 Terms stand side by side and all must hold. `field:a,b` is either of two values, `-field:a` its contrary, `*` in a
 name stands for anything, and quotes hold blanks together: `error:"No such file"`. The same language serves the
-command line, the dashboard and Python; what it becomes in SQL is the business of `holdfast._sql.filters`.
+command line, the dashboard and Python; what it becomes in SQL is the business of `holdfast._sql.filter_sql`.
 """
 
 import re

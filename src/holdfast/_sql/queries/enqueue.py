@@ -19,7 +19,7 @@ from holdfast._sql.queries.base import (
     value,
 )
 from holdfast._sql.query import Query, Row, Statement
-from holdfast._sql.records import Declared, NewTask, Placed
+from holdfast._sql.rows import Declared, NewTask, Placed
 
 
 class EnqueueQueries(Base):

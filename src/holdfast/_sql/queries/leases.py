@@ -6,7 +6,7 @@ from uuid import UUID
 
 from holdfast._sql.queries.base import Base, Ids, array, first_set, nothing, rows_of, text, value
 from holdfast._sql.query import Query
-from holdfast._sql.records import Beaten, Overdue, Reaped
+from holdfast._sql.rows import Beaten, Overdue, Reaped
 
 
 class LeaseQueries(Base):

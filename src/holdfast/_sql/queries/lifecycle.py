@@ -6,7 +6,7 @@ from uuid import UUID
 
 from holdfast._sql.queries.base import Base, Ids, T, array, by_id, names, nothing, rows_of, text, times, value
 from holdfast._sql.query import Query, Row, Statement
-from holdfast._sql.records import Claimed, Fence, Obstacles, Recorded
+from holdfast._sql.rows import Claimed, Fence, Obstacles, Recorded
 
 NO_ID = UUID(int=0)
 """Comes before all ids."""

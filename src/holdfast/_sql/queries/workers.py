@@ -8,7 +8,7 @@ from uuid import UUID
 
 from holdfast._sql.queries.base import Base, maybe_value, nothing, text, value
 from holdfast._sql.query import Query
-from holdfast._sql.records import Loops
+from holdfast._sql.rows import Loops
 
 
 class WorkerQueries(Base):
