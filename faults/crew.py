@@ -17,7 +17,7 @@ from faults.nasty import ENDINGS
 from faults.oracle import witnessed
 from holdfast import App, Context, Done, Every, Retry
 from holdfast._engine import worker as engine
-from holdfast._engine.lease import Beat
+from holdfast._engine.lease.heartbeat import Beat
 
 FOLDER = "FAULTS_FOLDER"
 """The environment variable that names the folder of the handlers' log."""

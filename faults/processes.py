@@ -8,7 +8,7 @@ from faults.crew import MEMORY, WEDGED, block_loop, dig, eat, hog, kill_worker, 
 from faults.lab import Lab, Member
 from faults.oracle import executions
 from faults.suite import Figures, fault, recoveries, spread
-from holdfast._engine.lease import EXIT_WEDGED
+from holdfast._engine.lease.heartbeat import EXIT_WEDGED
 
 
 @fault("F1", "kill -9 of a random worker, again and again", seconds=60, short=3)

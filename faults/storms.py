@@ -10,7 +10,7 @@ from faults.places import run_sql
 from faults.suite import Figures, fault
 from holdfast._db.driver.connection import connect_sync
 from holdfast._db.driver.session import Link
-from holdfast._engine.maintenance import CHORES, Maintenance
+from holdfast._engine.maintain.maintenance import CHORES, Maintenance
 
 
 @fault("F29", "a storm of retries: all tasks fail together, for a while", seconds=25, short=5)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._engine.ending import plain, word
+from holdfast._engine.settle.ending import plain, word
 from holdfast._model.enqueue.request import Request, with_headers
 from holdfast._model.json.error_json import type_name
 from holdfast._model.run.outcome import Failed, Retried
@@ -29,7 +29,7 @@ except ImportError as error:
     raise ConfigError("holdfast.otel needs OpenTelemetry. Install it: pip install opentelemetry-api") from error
 
 if TYPE_CHECKING:
-    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.run.attempt import Attempt
     from holdfast.app import App
 
 SYSTEM = "holdfast"

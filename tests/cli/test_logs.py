@@ -126,7 +126,9 @@ async def test_what_went_well_is_not_even_put_into_words_when_nobody_listens(
     holdfast: Harness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "holdfast.task")
-    monkeypatch.setattr("holdfast._engine.aftermath.tell_recorded", lambda ending: pytest.fail("put into words"))
+    monkeypatch.setattr(
+        "holdfast._engine.settle.consequences.tell_recorded", lambda ending: pytest.fail("put into words")
+    )
     await holdfast.app.enqueue(Leave())
     await say.enqueue("fail")
     await holdfast.drain()

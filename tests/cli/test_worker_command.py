@@ -235,7 +235,7 @@ def test_waiting_for_the_database_is_told_again_and_the_end_once(
 ) -> None:
     """The limits are shorter here, by a file that Python reads at its start."""
     (project / "sitecustomize.py").write_text(
-        "import holdfast._engine.presence as p\np.FIRST_CONTACT, p.TELL_EVERY = 3.0, 1.0\n"
+        "import holdfast._engine.lease.registration as p\np.FIRST_CONTACT, p.TELL_EVERY = 3.0, 1.0\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(project))
     with socket.socket() as taken:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from holdfast import App, Context, Function, KeyTaken, TaskNotFound, Tasks
 from holdfast._db.driver.connection import connect_sync
 from holdfast._db.migrate import latest, migrate, status
-from holdfast._engine.presence import _declarations
+from holdfast._engine.lease.registration import _declarations
 from holdfast.cli import main
 
 PATIENCE = 60.0

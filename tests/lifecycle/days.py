@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from holdfast._db.driver.session import Link
-from holdfast._engine.maintenance import Maintenance
+from holdfast._engine.maintain.maintenance import Maintenance
 
 from .support import NOW, Db
 

@@ -12,7 +12,7 @@ from psycopg import Connection
 from holdfast import insights
 from holdfast._db.driver.connection import connect_sync, with_database
 from holdfast._db.driver.session import Link
-from holdfast._engine.maintenance import CHORES, Maintenance
+from holdfast._engine.maintain.maintenance import CHORES, Maintenance
 from holdfast._model.read.figures import BUCKETS, Figures
 from holdfast._model.time.duration import seconds
 from holdfast._sql import figures

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import is_missing_partition
-from holdfast._engine.history import drop_old_days
-from holdfast._engine.maintenance import Maintenance
+from holdfast._engine.maintain.chores import drop_old_days
+from holdfast._engine.maintain.maintenance import Maintenance
 from holdfast._sql import history
 
 from .days import DAY, finished, known, pass_of, set_default, set_queue, tables

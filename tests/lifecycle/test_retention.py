@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from holdfast._db.driver.session import Link
-from holdfast._engine import history as chores
-from holdfast._engine.maintenance import CHORES, Maintenance
+from holdfast._engine.maintain import chores
+from holdfast._engine.maintain.maintenance import CHORES, Maintenance
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import history
 

@@ -14,7 +14,7 @@ from holdfast import App, Context, Done, Every, Tasks, named
 from holdfast._db.driver.session import Link
 from holdfast._db.migrate import latest, migrate, renewal, script
 from holdfast._db.roles import grant, grantees, revoke
-from holdfast._engine.maintenance import Maintenance
+from holdfast._engine.maintain.maintenance import Maintenance
 from holdfast._sql.queries import queries
 from holdfast.cli import main
 from holdfast.errors import ConfigError, NotPermitted, SchemaError

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import App
 from holdfast._db.driver.session import Link
-from holdfast._engine.scheduler import Scheduler
+from holdfast._engine.maintain.scheduler import Scheduler
 from holdfast.testing import Harness
 
 NOON = datetime(2031, 5, 20, 12, 0, tzinfo=UTC)

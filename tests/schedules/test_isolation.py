@@ -69,7 +69,7 @@ async def test_S1_a_start_long_ago(planner: Planner) -> None:
 
 
 async def test_S11_a_key_that_somebody_holds_for_long(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast._engine.scheduler.LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr("holdfast._engine.maintain.scheduler.LOCK_TIMEOUT", "100ms")
     declare(planner.app)
     declare(planner.app, name="keyed", key="one")
     scheduler = await planner.scheduler()

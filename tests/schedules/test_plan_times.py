@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Cron, Every, Plans, ScheduleError
-from holdfast._engine import scheduler as engine
+from holdfast._engine.maintain import scheduler as engine
 from holdfast._model.time.recurrence import Timing
 from holdfast.testing import Harness
 from worker.support import running, until

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast._engine.marks import Marks
-from holdfast._engine.pace import AHEAD_SECONDS, EVIDENCE, MOST_AHEAD, Pace
-from holdfast._engine.roster import Roster
+from holdfast._engine.claim.budget import LARGEST_CLAIM, Shares
+from holdfast._engine.claim.low_water import Marks
+from holdfast._engine.claim.pace import AHEAD_SECONDS, EVIDENCE, MOST_AHEAD, Pace
+from holdfast._engine.run.roster import Roster
 from holdfast._engine.settings import WorkerSettings
-from holdfast._engine.shares import LARGEST_CLAIM, Shares
 from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.rows import Claimed
 from holdfast.errors import ConfigError
@@ -22,7 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> "Ticker":
     ticker = Ticker()
     for module in ("run.roster", "claim.budget"):
         monkeypatch.setattr(f"holdfast._engine.{module}.now", lambda: ticker.now)
-    monkeypatch.setattr("holdfast._engine.marks.time.monotonic", lambda: ticker.now)
+    monkeypatch.setattr("holdfast._engine.claim.low_water.time.monotonic", lambda: ticker.now)
     return ticker
 
 

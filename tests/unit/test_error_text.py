@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._engine.processes import _portable
+from holdfast._engine.run.processes import _portable
 from holdfast._model.json import error_attributes
 from holdfast._model.json.codec import MAX_BYTES, encode_error, simple_error
 from holdfast._model.json.error_json import MAX_CAUSES, MAX_MESSAGE, MAX_TRACEBACK

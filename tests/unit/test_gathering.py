@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Tasks
-from holdfast._engine.attempt import Attempt
-from holdfast._engine.ending import LARGEST_FLUSH, Ending
-from holdfast._engine.roster import Roster
-from holdfast._engine.settle import GATHER_SECONDS, Settler
+from holdfast._engine.run.attempt import Attempt
+from holdfast._engine.run.roster import Roster
+from holdfast._engine.settle.ending import LARGEST_FLUSH, Ending
+from holdfast._engine.settle.settler import GATHER_SECONDS, Settler
 from holdfast._model.run.outcome import NO_RESULT
 
 
@@ -30,7 +30,7 @@ def roster() -> Roster:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     clock = [1000.0]
-    monkeypatch.setattr("holdfast._engine.settle.now", lambda: clock[0])
+    monkeypatch.setattr("holdfast._engine.settle.settler.now", lambda: clock[0])
     yield clock
 
 

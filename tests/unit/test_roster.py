@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from holdfast import Tasks
-from holdfast._engine.attempt import Attempt, now
-from holdfast._engine.roster import Roster
+from holdfast._engine.run.attempt import Attempt, now
+from holdfast._engine.run.roster import Roster
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.rows import Claimed
 
@@ -57,7 +57,7 @@ def test_M15_a_suspect_of_another_task_is_not_forgotten() -> None:
 
 def test_W1_a_roster_knows_how_long_there_was_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("holdfast._engine.roster.now", lambda: clock[0])
+    monkeypatch.setattr("holdfast._engine.run.roster.now", lambda: clock[0])
     roster = Roster(4)
     clock[0] += 5
     assert roster.rested == 5

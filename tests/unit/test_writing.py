@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast import App
-from holdfast._engine.attempt import Attempt
-from holdfast._engine.ending import Ending, telling
-from holdfast._engine.known import Known
-from holdfast._engine.writing import Group, write
+from holdfast._engine.claim.steps import Known
+from holdfast._engine.run.attempt import Attempt
+from holdfast._engine.settle.ending import Ending, telling
+from holdfast._engine.settle.statements import Group, write
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.run.outcome import NO_RESULT, Finished, Outcome
 from holdfast._model.run.progress import Told

@@ -15,7 +15,7 @@ from typing import Any
 from holdfast import App, Context, Done, Retry
 from holdfast._db.driver.session import Link
 from holdfast._engine import worker as engine
-from holdfast._engine.lease import Beat
+from holdfast._engine.lease.heartbeat import Beat
 
 from .support import write_line
 

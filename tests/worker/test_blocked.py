@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast._db.driver.session import Link
-from holdfast._engine import blocked
-from holdfast._engine.lease import Beat
-from holdfast._engine.progress import ProgressLog
-from holdfast._engine.roster import Roster
+from holdfast._engine.lease import watchdog as blocked
+from holdfast._engine.lease.heartbeat import Beat
+from holdfast._engine.observe.progress import ProgressLog
+from holdfast._engine.run.roster import Roster
 from holdfast._sql.queries import queries
 from holdfast.testing import Harness
 
@@ -162,9 +162,9 @@ def test_M19_a_process_that_was_stopped_as_a_whole_has_no_wedged_loop(monkeypatc
         nonlocal clock
         clock += 3600
 
-    monkeypatch.setattr("holdfast._engine.lease.time", SimpleNamespace(monotonic=lambda: clock))
-    monkeypatch.setattr("holdfast._engine.lease.asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr("holdfast._engine.lease.now", lambda: clock)
+    monkeypatch.setattr("holdfast._engine.lease.heartbeat.time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr("holdfast._engine.lease.heartbeat.asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("holdfast._engine.lease.heartbeat.now", lambda: clock)
     monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))
     beat = Beat.__new__(Beat)
     beat._wedged_after, beat._warned, beat._end = 300.0, False, threading.Event()

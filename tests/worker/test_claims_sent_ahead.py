@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Tasks
 from holdfast._db.driver.session import Link
-from holdfast._engine.shares import LARGEST_CLAIM, Shares
+from holdfast._engine.claim.budget import LARGEST_CLAIM, Shares
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 
@@ -344,7 +344,7 @@ async def test_W3_an_answer_of_which_nobody_is_told_is_looked_for(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may never come: whoever waits for it does so for a limited time."""
-    monkeypatch.setattr("holdfast._engine.ahead.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast._engine.claim.prefetch.ANSWER_SECONDS", 0.05)
     worker = holdfast.worker(poll=600)
     worker.claimer._ahead._arrived = lambda: None  # type: ignore[method-assign]
     async with running(worker):

@@ -379,7 +379,7 @@ async def test_W6_wrong_database_and_wrong_url(own_server: Server) -> None:
 
 
 async def test_W6_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast._engine.presence.FIRST_CONTACT", 0.1)
+    monkeypatch.setattr("holdfast._engine.lease.registration.FIRST_CONTACT", 0.1)
     with pytest.raises(DatabaseUnreachable, match="Is the server running") as caught:
         await worker_of(App("postgresql://ann:secret@127.0.0.1:1/x")).run()
     assert "secret" not in str(caught.value)

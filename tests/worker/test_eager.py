@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Retry, current_context
-from holdfast._engine import eager
+from holdfast._engine.run import inline
 from holdfast.testing import Harness
 
 from .support import running, sql, until
@@ -165,9 +165,9 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
 
     def each() -> Generator[Any, Any, None]:
         while True:
-            yield from (yield eager.ENDED)().__await__()
+            yield from (yield inline.ENDED)().__await__()
 
-    runner = eager.Runner[Callable[[], Awaitable[None]]](each())
+    runner = inline.Runner[Callable[[], Awaitable[None]]](each())
     assert runner.begin(ends) is None
     assert runner.begin(ends) is None, "one after another"
     with pytest.raises(LookupError):
@@ -175,7 +175,7 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
     future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def begun() -> None:
-        rest = eager.Runner[Callable[[], Awaitable[None]]](each()).begin(partial(waits, future))
+        rest = inline.Runner[Callable[[], Awaitable[None]]](each()).begin(partial(waits, future))
         assert rest is not None
         await rest
 
@@ -194,14 +194,14 @@ async def test_one_that_is_given_up_with_its_task_takes_it_for_its_end() -> None
 
     def each() -> Generator[Any, Any, None]:
         while True:
-            one = yield eager.ENDED
+            one = yield inline.ENDED
             try:
                 yield from asyncio.sleep(60).__await__()
             except BaseException as error:
                 said.append((one, type(error)))
 
     async def begun() -> None:
-        rest = eager.Runner[str](each()).begin("first")
+        rest = inline.Runner[str](each()).begin("first")
         assert rest is not None
         await rest
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import Context, Retry, Tasks, current_context
-from holdfast._engine.threads import Threads
+from holdfast._engine.run.threads import Threads
 from holdfast.testing import Harness
 
 from .support import attempts, row, running, sql, until

@@ -9,8 +9,8 @@ from psycopg import Connection
 
 from holdfast import Context, Retry, Tasks
 from holdfast._db.driver.connection import connect_sync
-from holdfast._engine import keyed
-from holdfast._engine.ending import Ending
+from holdfast._engine.settle import keyed_queue
+from holdfast._engine.settle.ending import Ending
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 
@@ -86,7 +86,7 @@ def spied(worker: Worker) -> list[Any]:
 async def test_M7_a_held_key_is_tried_once_in_a_round_by_all_who_want_it(
     holdfast: Harness, other: Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyed, "ROUND_SECONDS", 600)
+    monkeypatch.setattr(keyed_queue, "ROUND_SECONDS", 600)
     hold(other, "held")
     worker = holdfast.worker(queues=["default"])
     tries = spied(worker)

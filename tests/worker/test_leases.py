@@ -15,7 +15,7 @@ import pytest
 from holdfast import ConfigError, Context, Ref, Tasks
 from holdfast._db.driver.session import Link
 from holdfast._engine import worker as engine
-from holdfast._engine.reap import Reaper
+from holdfast._engine.lease.reaper import Reaper
 from holdfast._engine.settings import WorkerSettings
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.query import Query, Statement

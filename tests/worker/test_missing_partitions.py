@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Context, Done, Tasks
 from holdfast._db.driver.connection import connect_sync
-from holdfast._engine import record
+from holdfast._engine.settle import recorder as record
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast import Context, Done, Fail, Progress, Retry, TaskInfo, insights
 from holdfast._db.driver.session import Link
-from holdfast._engine import progress as writing
-from holdfast._engine.attempt import now
-from holdfast._engine.maintenance import CHORES
+from holdfast._engine.maintain.maintenance import CHORES
+from holdfast._engine.observe import progress as writing
+from holdfast._engine.run.attempt import now
 from holdfast.testing import Harness, SimulatedCrash
 
 from .steps_in_a_process import tasks, tells

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Done, Tasks
-from holdfast._engine.attempt import Attempt
+from holdfast._engine.run.attempt import Attempt
 from holdfast.testing import Harness
 
 from .support import running, sql, until

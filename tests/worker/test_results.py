@@ -23,7 +23,7 @@ from holdfast import (
 )
 from holdfast._db import results as watching
 from holdfast._db.driver.connection import connect, connect_sync
-from holdfast._engine import news
+from holdfast._engine.observe import notifications as news
 from holdfast._model.enqueue.ids import made_at, uuid7
 from holdfast.testing import Harness
 from pgbouncer import Way

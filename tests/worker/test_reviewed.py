@@ -14,9 +14,9 @@ import pytest
 
 from holdfast import App, Context, EnqueueRefused, Entry, Failure, KeyTaken, Retry, Snooze, named
 from holdfast._db.driver.connection import DriverError, connect_sync
-from holdfast._engine.attempt import Attempt
-from holdfast._engine.execution import Execution
-from holdfast._engine.lease import Beat
+from holdfast._engine.lease.heartbeat import Beat
+from holdfast._engine.run.attempt import Attempt
+from holdfast._engine.run.executor import Execution
 from holdfast._model.declare.step import Step
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.run.context import Offers
@@ -182,7 +182,7 @@ async def test_M11_a_notification_alone_cancels_nothing(holdfast: Harness) -> No
 async def test_T19_a_hook_that_blocks_does_not_hold_the_stop_for_ever(
     holdfast: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast._engine.hooks.HOOK_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast._engine.observe.failure_hooks.HOOK_SECONDS", 0.2)
     blocked = threading.Event()
 
     @holdfast.app.on_failure
@@ -223,7 +223,7 @@ def test_M19_a_machine_that_slept_has_no_wedged_loop(monkeypatch: pytest.MonkeyP
         beat._wedged_after, beat.blocked_after, beat._warned = 300.0, 1.0, False
         beat.ticked = lambda: None
         beat.tick()
-        monkeypatch.setattr("holdfast._engine.lease.now", lambda: 1e12)
+        monkeypatch.setattr("holdfast._engine.lease.heartbeat.now", lambda: 1e12)
         monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))
         beat._check_loop()
 
@@ -283,7 +283,7 @@ async def test_what_cannot_be_told_to_a_step_is_an_error_of_its_attempt(
             raise ValueError("not to be told")
         return Context(attempt, offers)
 
-    monkeypatch.setattr("holdfast._engine.execution.Context", untold)
+    monkeypatch.setattr("holdfast._engine.run.executor.Context", untold)
 
     @holdfast.app.task(retry=Retry(1, delay=0.01))
     async def hear() -> str:
@@ -316,7 +316,7 @@ async def test_an_attempt_that_we_fail_to_execute_is_given_back(
 
     execute = Execution.execute
     monkeypatch.setattr(Execution, "execute", faulty)
-    monkeypatch.setattr("holdfast._engine.dispatch._UNEXECUTED", Released())
+    monkeypatch.setattr("holdfast._engine.run.dispatcher._UNEXECUTED", Released())
     worker = holdfast.worker(concurrency=1)
     async with running(worker):
         ref = await work.enqueue()

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import App, Context, Later, Tasks
 from holdfast._engine import worker as engine
-from holdfast._engine.attempt import Interruption
+from holdfast._engine.run.attempt import Interruption
 from holdfast.embedded import Server
 from holdfast.testing import Harness
 

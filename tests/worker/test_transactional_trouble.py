@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import Context, Retry, TaskParked, Tasks
 from holdfast._db import transactions
-from holdfast._engine import transactional
-from holdfast._engine.transactional import RUNS
+from holdfast._engine.run import transactional
+from holdfast._engine.run.transactional import RUNS
 from holdfast.testing import Harness
 
 from .support import attempts, row, running, sql, until

@@ -14,7 +14,8 @@ import pytest
 
 from holdfast import App, Context, Fail, Snooze
 from holdfast._db.driver.connection import connect_sync, with_database
-from holdfast._engine import probes, pulse
+from holdfast._engine import loops as pulse
+from holdfast._engine.observe import http as probes
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 

@@ -11,7 +11,7 @@ import pytest
 
 from faults.places import NotHere, with_clock
 from holdfast import App
-from holdfast._engine.lease import EXIT_WEDGED
+from holdfast._engine.lease.heartbeat import EXIT_WEDGED
 
 from . import crew as crew_module
 from .crew import fork, kill_at_once, nap, pay, wedge

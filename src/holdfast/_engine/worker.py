@@ -17,30 +17,30 @@ from holdfast._db.driver.notifications import Listener
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import explaining, is_passing
 from holdfast._db.transactions import Transactions
-from holdfast._engine.aftermath import Aftermath
-from holdfast._engine.attempt import StopFlag, now
-from holdfast._engine.claim import Claimer
-from holdfast._engine.dispatch import Dispatch
-from holdfast._engine.execution import Execution
-from holdfast._engine.hearing import Hearing
-from holdfast._engine.hooks import Hooks
-from holdfast._engine.known import Known
-from holdfast._engine.lease import TICK, Beat
-from holdfast._engine.maintenance import Maintenance
-from holdfast._engine.moving import Moves
-from holdfast._engine.news import News
-from holdfast._engine.presence import Presence
-from holdfast._engine.progress import ProgressLog
-from holdfast._engine.reap import Reaper
-from holdfast._engine.record import LOCK_TIMEOUT
-from holdfast._engine.resources import Resources
-from holdfast._engine.roster import Roster
-from holdfast._engine.scheduler import SINCE, Scheduler
+from holdfast._engine.claim.claimer import Claimer
+from holdfast._engine.claim.steps import Known
+from holdfast._engine.lease.heartbeat import TICK, Beat
+from holdfast._engine.lease.reaper import Reaper
+from holdfast._engine.lease.registration import Presence
+from holdfast._engine.maintain.maintenance import Maintenance
+from holdfast._engine.maintain.scheduler import SINCE, Scheduler
+from holdfast._engine.observe.failure_hooks import Hooks
+from holdfast._engine.observe.health import Watch
+from holdfast._engine.observe.messages import Hearing
+from holdfast._engine.observe.notifications import News
+from holdfast._engine.observe.progress import ProgressLog
+from holdfast._engine.observe.task_log import is_heard
+from holdfast._engine.run.attempt import StopFlag, now
+from holdfast._engine.run.dispatcher import Dispatch
+from holdfast._engine.run.executor import Execution
+from holdfast._engine.run.own_move import Moves
+from holdfast._engine.run.resources import Resources
+from holdfast._engine.run.roster import Roster
+from holdfast._engine.run.transactional import TransactionalSteps
 from holdfast._engine.settings import WorkerSettings
-from holdfast._engine.settle import Settler
-from holdfast._engine.telling import is_heard
-from holdfast._engine.transactional import TransactionalSteps
-from holdfast._engine.watch import Watch
+from holdfast._engine.settle.consequences import Aftermath
+from holdfast._engine.settle.recorder import LOCK_TIMEOUT
+from holdfast._engine.settle.settler import Settler
 from holdfast._model.declare.tasks import Tasks
 from holdfast._model.safe_log import Log
 from holdfast._sql.queries import queries as queries_of

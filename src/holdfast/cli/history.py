@@ -96,7 +96,7 @@ async def _one_pass(setup: Setup) -> tuple[list[str], bool, dict[str, str]]:
     from holdfast._db.driver.session import Link
     from holdfast._db.errors import explained
     from holdfast._db.migrate import check_version
-    from holdfast._engine.maintenance import Maintenance
+    from holdfast._engine.maintain.maintenance import Maintenance
     from holdfast._model.json.redact import redact
     from holdfast._sql.queries import queries
     from holdfast.cli.act import me
@@ -121,7 +121,7 @@ async def _one_pass(setup: Setup) -> tuple[list[str], bool, dict[str, str]]:
 
 
 def _show(setup: Setup) -> None:
-    from holdfast._engine.history import in_bytes
+    from holdfast._engine.maintain.chores import in_bytes
     from holdfast._sql import history
 
     with setup.opened() as (app, queries):

@@ -279,7 +279,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:
-        from holdfast._engine.lease import new_loop
+        from holdfast._engine.lease.heartbeat import new_loop
 
         return new_loop
     return uvloop.new_event_loop

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast._engine.ending import Ending
+from holdfast._engine.settle.ending import Ending
 from holdfast._engine.worker import Worker
 from holdfast._model.declare.step import MAIN
 from holdfast._model.json.text import told

@@ -226,7 +226,7 @@ class Site:
     async def _metrics(self, request: Request) -> Response:
         """What is known of the whole database, for Prometheus."""
         try:
-            from holdfast._engine.meters import CONTENT_TYPE, database_text
+            from holdfast._engine.observe.metrics import CONTENT_TYPE, database_text
         except ImportError:
             raise Problem(501, "No metrics", "They need prometheus-client: pip install 'holdfast[metrics]'.") from None
         queries = self.app._queries

@@ -1,0 +1,1 @@
+"""Leases: the heartbeat, the reaper, the registration and the watchdog."""

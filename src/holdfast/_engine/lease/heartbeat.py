@@ -1,0 +1,261 @@
+"""The beat: renews leases from a thread of its own, with an event loop and a connection of its own.
+
+So neither a blocked event loop, nor a busy interpreter, nor an empty pool can stop it. It renews only what has
+been held for longer than an interval: short tasks are never renewed. Its answers go to the worker's loop:
+which attempts are lost, which are cancelled, whether the worker was asked to stop. Between beats it writes what steps
+have told of themselves.
+
+The other way round it watches the worker's loop: a live beat over a dead loop would keep tasks for ever. While a step
+blocks the loop, its lease is renewed, as it works. If anything else stands in the way, nothing is renewed after a lease
+length, so that others take the tasks over.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_passing, pause_after
+from holdfast._engine.lease import watchdog
+from holdfast._engine.loops import nothing
+from holdfast._engine.observe.progress import ProgressLog
+from holdfast._engine.run.attempt import Attempt, now
+from holdfast._engine.run.executor import fields
+from holdfast._engine.run.roster import Roster
+from holdfast._model.safe_log import Log
+from holdfast._sql.queries import Queries
+from holdfast._sql.rows import Loops
+
+log = Log("holdfast.worker")
+
+WEDGED_END = 300.0
+EXIT_WEDGED = 70
+STARVED = 1.0
+TICK = 0.5
+"""Seconds from one sign of life of the worker's loop to the next, at most."""
+
+
+_clock = time.monotonic
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop that goes on when a step, or a library for tests, replaces `time.monotonic`."""
+    loop = asyncio.new_event_loop()
+    with suppress(AttributeError):  # uvloop has a clock of its own
+        setattr(loop, "time", _clock)  # noqa: B010
+    return loop
+
+
+@dataclass(slots=True)
+class BeatReport:
+    """What a beat found out."""
+
+    lost: list[Attempt] = field(default_factory=list)
+    cancelled: list[Attempt] = field(default_factory=list)
+    stop_requested: bool = False
+
+
+class Beat:
+    """Renews the leases of one worker."""
+
+    blocked_after = 10.0
+    """Seconds without a tick after which a warning is written."""
+
+    def __init__(
+        self,
+        url: str,
+        queries: Queries,
+        roster: Roster,
+        *,
+        worker_id: Callable[[], UUID],
+        lease: float,
+        interval: float,
+        report: Callable[[BeatReport], None],
+        progress: ProgressLog,
+        wedged_after: float = WEDGED_END,
+    ) -> None:
+        self._url = url
+        self._queries = queries
+        self._roster = roster
+        self._worker_id = worker_id
+        self._lease = lease
+        self._interval = interval
+        self._report = report
+        self._progress = progress
+        self._wedged_after = wedged_after
+        self._main = asyncio.get_running_loop()
+        self._main_thread = threading.get_ident()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="holdfast-beat", daemon=True)
+        self._warned = False
+        self.accepted_at = now()
+        self.going_well_since: float | None = None
+        # Not the clock of leases: while the machine sleeps, the loop rightly stands still.
+        self.ticked_at = time.monotonic()
+        self.died_of: BaseException | None = None
+        self.failing = False
+        self.well: Callable[[], None] = nothing
+        self.ticked: Callable[[], None] = nothing
+        self.loops: Callable[[], Loops] = Loops
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Ends the thread, and waits for it a little."""
+        self._end.set()
+        until = now() + 2
+        while self._thread.is_alive() and now() < until:  # noqa: ASYNC110 - a thread sets no asyncio.Event
+            await asyncio.sleep(0.01)
+
+    def tick(self) -> None:
+        """The worker's loop is alive."""
+        self.ticked_at = time.monotonic()
+        self.ticked()
+
+    @property
+    def overdue(self) -> bool:
+        """No beat was accepted for a lease length, counted from when the last accepted one was sent."""
+        return now() - self.accepted_at > self._lease
+
+    def _serve(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(self._beats())
+        except BaseException as error:  # told by the worker's loop, which ends: see `Worker._tick`
+            self.died_of = error
+
+    async def _beats(self) -> None:
+        # A beat that hangs must be given up in time for another try within the lease.
+        link = Link(self._url, self._queries, "holdfast beat", timeout=max(1.0, self._interval), by_index=True)
+        failures = 0
+        while not self._end.is_set():
+            self._check_loop()
+            try:
+                sent, renews = now(), not self._is_dead()
+                report = await self._beat(link, renews)
+                if renews:
+                    self.accepted_at = sent
+                self.well()
+                if failures:
+                    log.info("the beat goes on after %s failed tries", failures)
+                failures, self.failing = 0, False
+                if self.going_well_since is None:
+                    self.going_well_since = time.monotonic()
+                self._tell(report)
+                wait = self._interval * random.uniform(0.9, 1.0)  # noqa: S311
+            except Exception as error:
+                failures += 1
+                self.failing, self.going_well_since = True, None
+                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "the beat is interrupted: %s", error)
+                if not is_passing(error) and failures == 1:
+                    log.exception("the beat met an error that may not pass by itself")
+                wait = pause_after(failures, longest=self._interval / 3)
+            await self._pause(wait, link)
+        if not self.failing:
+            await self._progress.write(link)
+        await link.close()
+
+    async def _beat(self, link: Link, renews: bool) -> BeatReport:
+        report = BeatReport()
+        due = now() - self._interval
+        held: dict[tuple[str, UUID], list[Attempt]] = {}
+        for attempt in list(self._roster.held.values()):
+            if renews and attempt.held_since <= due:
+                held.setdefault((attempt.queue, attempt.worker_id), []).append(attempt)
+        for (queue, worker_id), attempts in held.items():
+            await self._renew(link, queue, worker_id, attempts, report)
+        asked = await link.run(self._queries.seen(self._worker_id(), self._roster.stuck, self.loops()))
+        report.stop_requested = bool(asked)
+        return report
+
+    async def _renew(
+        self, link: Link, queue: str, worker_id: UUID, attempts: list[Attempt], report: BeatReport
+    ) -> None:
+        ids = [a.id for a in attempts]
+        begun = [a.id for a in attempts if a.handle is not None]
+        lease = timedelta(seconds=self._lease)
+        beaten = {b.id: b for b in await link.run(self._queries.beat(queue, worker_id, ids, lease, begun=begun))}
+        missing = [a for a in attempts if a.id not in beaten]
+        if missing:
+            # Lost, or just locked by our own settle or by somebody's cancel: the row tells.
+            fences = await link.run(self._queries.fences(queue, [a.id for a in missing]))
+            for attempt in missing:
+                fence = fences.get(attempt.id)
+                if fence is None or fence.worker_id != worker_id or fence.attempt < attempt.number:
+                    report.lost.append(attempt)
+        report.cancelled += [a for a in attempts if a.id in beaten and beaten[a.id].cancelled]
+
+    def _tell(self, report: BeatReport) -> None:
+        if report.lost or report.cancelled or report.stop_requested:
+            try:
+                self._main.call_soon_threadsafe(self._report, report)
+            except RuntimeError:
+                self._end.set()
+
+    async def _pause(self, seconds: float, link: Link) -> None:
+        until = now() + seconds
+        while not self._end.is_set() and (left := until - now()) > 0:
+            if self._progress.is_due and not self.failing:
+                await self._progress.write(link)
+            before = time.monotonic()
+            await asyncio.sleep(min(left, 0.1))
+            if time.monotonic() - before > STARVED:
+                self.tick()  # this whole process stood still, by Ctrl-Z perhaps: that is not the loop's fault
+            self._check_loop()
+
+    def _is_dead(self) -> bool:
+        """Whether the loop has stood still for longer than a lease, and no step is why."""
+        if time.monotonic() - self.ticked_at <= self._lease:
+            return False
+        found = watchdog.look(self._main, self._main_thread, self._roster)
+        return not (found.attempts or found.is_idle or found.is_debugged)
+
+    def _check_loop(self) -> None:
+        silent = time.monotonic() - self.ticked_at
+        if silent <= self.blocked_after:
+            if self._warned:
+                log.info("the event loop moves again")
+            self._warned = False
+            return
+        if self._warned and silent <= self._wedged_after:
+            return
+        found = watchdog.look(self._main, self._main_thread, self._roster)
+        if found.is_debugged:
+            return
+        if silent > self._wedged_after:
+            log.critical(
+                "the event loop has not moved for %.0f s: this process ends, so that others take its tasks over. %s",
+                silent,
+                found.who,
+            )
+            os._exit(EXIT_WEDGED)
+        if found.is_idle:
+            return  # nobody ticks, because the worker is ending
+        self._warned = True
+        if found.attempts:
+            log.warning(
+                "the event loop is blocked for %.1f s by %s: nothing else happens in this worker meanwhile. "
+                "Write def instead of async def, or call what blocks with asyncio.to_thread",
+                silent,
+                found.who,
+                extra=fields(found.attempts[0]) if len(found.attempts) == 1 else None,
+            )
+        else:
+            log.error(
+                "the event loop has stood still for %.1f s at %s, and no step is why: nothing happens in this worker "
+                "meanwhile. It stops renewing leases after %.0f s, so that others take its tasks over, and ends after "
+                "%.0f s. Restart it if you cannot wait; if the place is not in your code, report it as a bug",
+                silent,
+                found.who,
+                self._lease,
+                self._wedged_after,
+            )

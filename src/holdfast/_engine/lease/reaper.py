@@ -1,0 +1,159 @@
+"""Reaping: tasks whose lease ran out are taken from their lost worker, by every worker, for ever.
+
+With it goes what else time undoes: tasks that were not started before their deadline.
+
+A worker reaps only after a lease length of continuous contact with the server, in which its own beats were accepted
+and nothing was lacking: after an outage, with a full disk, or when the clock has stepped, the others get that time to
+come back and renew, so nobody is charged for it.
+"""
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_missing_partition, is_passing
+from holdfast._engine.loops import nothing
+from holdfast._engine.run.attempt import now
+from holdfast._model.safe_log import Log
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+from holdfast._sql.rows import Overdue, Reaped
+
+T = TypeVar("T")
+
+log = Log("holdfast.worker")
+
+BATCH = 1000
+
+
+class Reaper:
+    """Takes expired leases back, and archives expired tasks."""
+
+    def __init__(
+        self,
+        link: Link,
+        queries: Queries,
+        *,
+        queues: list[str],
+        lease: float,
+        interval: float,
+        reaped: Callable[[str, list[Reaped]], None],
+        ended: Callable[[set[UUID]], None],
+    ) -> None:
+        self._link = link
+        self._queries = queries
+        self._queues = queues
+        self._lease = lease
+        self._interval = interval
+        self._reaped = reaped
+        self._ended = ended
+        self._heard = now()
+        self._ahead = math.inf
+        self.well: Callable[[], None] = nothing
+        self.all_well_since: Callable[[], float | None] = lambda: -math.inf
+
+    async def run(self) -> None:
+        """Reaps for ever; survives every passing error."""
+        failing = False
+        self._heard = now()
+        while True:
+            await asyncio.sleep(self._interval * random.uniform(0.7, 1.3))  # noqa: S311
+            try:
+                if (await self.reap_if_allowed()).deadlines:
+                    await self.expire()
+                self.well()
+                failing = False
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                log.log(logging.DEBUG if failing else logging.WARNING, "reaping is interrupted: %s", error)
+                failing = True
+
+    async def reap_if_allowed(self) -> Overdue:
+        """Looks for what is overdue, and reaps unless we were out of contact: then everybody may have been."""
+        asked = now()
+        found = await self._link.run(self._queries.overdue(self._queues))
+        silent, stepped = await self._was_silent(), await self._has_stepped(found.now, asked)
+        if found.leases and not silent and not stepped:
+            since, well = self._link.contact_since, self.all_well_since()
+            if since is not None and well is not None and time.monotonic() - max(since, well) >= self._lease:
+                await self.reap(found.now)
+        return found
+
+    async def reap(self, expired_by: datetime | None = None) -> None:
+        """Takes back every lease in this worker's queues that had run out at a moment just read, or has run out.
+
+        What follows may be held up on its way for longer than a lease, as everybody's beats are: then it must not take
+        what ran out meanwhile.
+        """
+        for queue in self._queues:
+            full = True
+            while full:
+                reaped = await self._record(self._queries.reap(queue, BATCH, expired_by))
+                silent = await self._was_silent()
+                cancelled = await self._record(self._queries.reap_cancelled(queue, BATCH, expired_by))
+                full = len(reaped) >= BATCH or len(cancelled) >= BATCH
+                for task in reaped:
+                    log.warning(
+                        "%s.%s lost its worker in attempt %s (crash %s): it is %s",
+                        task.kind,
+                        task.step,
+                        task.attempt,
+                        task.crashes,
+                        task.state,
+                        extra={"task_id": str(task.id), "kind": task.kind, "step": task.step, "queue": queue},
+                    )
+                if reaped:
+                    self._reaped(queue, reaped)
+                if cancelled:
+                    self._ended(cancelled)
+                if silent:
+                    return
+        await self._link.run(self._queries.bury())
+
+    async def expire(self) -> None:
+        """Archives what was not started before its deadline in this worker's queues."""
+        for queue in self._queues:
+            full = True
+            while full:
+                expired = await self._record(self._queries.expire(queue, BATCH))
+                full = len(expired) >= BATCH
+                if expired:
+                    log.warning("%s tasks of queue %s expired: not started before their deadline", len(expired), queue)
+                    self._ended(expired)
+
+    async def _was_silent(self) -> bool:
+        """Whether we were stopped, or asleep with the machine: others may have been too, so contact begins anew."""
+        before, self._heard = self._heard, now()
+        silent = self._heard - before > 1.3 * self._interval + self._lease / 3
+        if silent:
+            await self._link.close()
+        return silent
+
+    async def _has_stepped(self, clock: datetime, asked: float) -> bool:
+        """Whether the server's clock has run ahead of ours: leases seem to be over that nobody could renew so soon.
+
+        It was read at some moment since we asked: what a slow answer explains is no step.
+        """
+        most, self._ahead = self._ahead, clock.timestamp() - asked
+        stepped = clock.timestamp() - now() - most > self._lease / 3
+        if stepped:
+            await self._link.close()
+        return stepped
+
+    async def _record(self, query: Query[T]) -> T:
+        """Runs what writes to the log or the archive; a day may have begun that nobody has made partitions for."""
+        try:
+            return await self._link.run(query)
+        except Exception as error:
+            if not is_missing_partition(error):
+                raise
+        await self._link.run(self._queries.ensure_partitions())
+        return await self._link.run(query)

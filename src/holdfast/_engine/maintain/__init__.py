@@ -1,0 +1,1 @@
+"""Maintenance: chores on history, and the scheduler."""

@@ -1,0 +1,1 @@
+"""What a worker shows: logs, health, metrics, progress, hooks and notifications."""

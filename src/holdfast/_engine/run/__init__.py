@@ -1,0 +1,1 @@
+"""Running attempts: slots, code, threads, processes, transactions."""

@@ -1,0 +1,1 @@
+"""Settling: outcomes are gathered, written and followed up."""

@@ -1,0 +1,294 @@
+"""Writing how attempts ended: one transaction for a batch, with one fenced statement per queue and kind of outcome.
+
+What can go wrong with a write, and what is done about it:
+
+- a row does not come back: its fence is read; intact means it was locked or its task was cancelled, so it
+  is written again; anything else means the lease was lost: a warning, nothing is overwritten;
+- a row is locked by somebody for long: all others are written, passing over it;
+- a value is refused by the server: the batch is halved until the culprit is found, which is parked with
+  an error that is safe to write;
+- a day has begun that nobody has made partitions for: they are made.
+
+An error of the connection is raised: whoever called knows what he has not been told about.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from holdfast._db.driver.connection import LockNotAvailable
+from holdfast._db.driver.session import Answer, Link
+from holdfast._db.errors import is_contended, is_data_error, is_missing_partition, is_passing, tell_no_hint
+from holdfast._engine.observe.task_log import is_heard, tell_error
+from holdfast._engine.run.attempt import Attempt, now
+from holdfast._engine.run.executor import fields
+from holdfast._engine.run.roster import Roster
+from holdfast._engine.settle import lost_answers
+from holdfast._engine.settle.continuation import Keeper
+from holdfast._engine.settle.ending import Ending, Times, telling
+from holdfast._engine.settle.lost_answers import Fate
+from holdfast._engine.settle.statements import Group, groups, write
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.json.codec import simple_error
+from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished
+from holdfast._model.run.outcome_of import outcome_of_error
+from holdfast._model.safe_log import Log
+from holdfast._sql import plans
+from holdfast._sql.queries import Queries
+from holdfast._sql.query import Query
+from holdfast.errors import EnqueueRefused
+
+log = Log("holdfast.worker")
+
+LOCK_TIMEOUT = "500ms"
+KEY_TIMEOUT = "50ms"
+TABLE_TIMEOUT = "10s"
+"""Where nobody is in the way but who changes a table: he is waited for."""
+
+
+class Recorder:
+    """Writes the outcomes of one worker.
+
+    `recorded` is told of each, `finished` of many at once, and whether a suspect was among them; `again` gets those
+    that are to be written anew.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        queries: Queries,
+        tasks: Tasks,
+        roster: Roster,
+        keeper: Keeper,
+        *,
+        lease: float,
+        recorded: Callable[[Ending, float | None], None],
+        finished: Callable[[list[Ending], bool], None],
+        enqueued: Callable[[str], None],
+        again: Callable[[list[Ending]], None],
+    ) -> None:
+        self._link = link
+        self._queries = queries
+        self._tasks = tasks
+        self._roster = roster
+        self._lease = timedelta(seconds=lease)
+        self.keeper = keeper
+        self._recorded = recorded
+        self._finished = finished
+        self._enqueued = enqueued
+        self._again = again
+
+    async def write_together(self, batch: list[Ending], more: list[Ending]) -> None:
+        """Writes a batch, of which there is more to be told of some; when it cannot be written whole, in parts."""
+        if not batch:
+            return
+        await self.keeper.look(more)
+        sorted_out = groups(batch, more, self.keeper)
+        writes = [write(self._queries, self._tasks, self._lease, group, together=True) for group in sorted_out]
+        sent = now()
+        for ending in batch if is_heard() else more:
+            ending.sent = sent
+        try:
+            answers = await self._link.transact(writes, lock_timeout=LOCK_TIMEOUT)
+        except LockNotAvailable:
+            await self._pass_over_locked(sorted_out, writes)
+            return
+        except Exception as error:
+            if is_missing_partition(error):
+                await self.make_partitions()
+                self._again(batch)
+            elif is_data_error(error):
+                await self._halve(batch, error)
+            else:
+                raise
+            return
+        missing: list[Ending] = []
+        for group, answer in zip(sorted_out, answers, strict=True):
+            missing += await self._take_in_all(group, answer)
+        await self.tell_enqueued(more)
+        if missing:
+            await self._look_after(missing)
+
+    async def _pass_over_locked(self, sorted_out: list[Group], writes: list[Query[Times]]) -> None:
+        """Somebody has locked a row: each statement by itself, passing over what is locked."""
+        missing: list[Ending] = []
+        for group, query in zip(sorted_out, writes, strict=True):
+            try:
+                (answer,) = await self._link.transact([self._queries.skip_locked(query)], lock_timeout=TABLE_TIMEOUT)
+            except Exception as error:
+                if is_missing_partition(error):
+                    await self.make_partitions()
+                    self._again(group.endings)
+                elif is_data_error(error):
+                    await self._halve(group.endings, error)
+                else:
+                    raise
+            else:
+                missing += await self._take_in_all(group, answer)
+                await self.tell_enqueued(group.more)
+        if missing:
+            await self._look_after(missing)
+
+    async def _halve(self, batch: list[Ending], error: Exception) -> None:
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            for half in (batch[:middle], batch[middle:]):
+                await self.write_together(half, telling(half))
+            return
+        ending = batch[0]
+        code = getattr(error, "sqlstate", None) or ""
+        log.error(
+            "the outcome of %r is refused by the database (%s): it is parked",
+            ending.attempt,
+            code,
+            extra=fields(ending.attempt),
+        )
+        safe = simple_error("RefusedByDatabase", f"the outcome of this attempt could not be stored: SQLSTATE {code}")
+        if ending.outcome == Failed(safe, charged=False):
+            self.tell_lost(ending)  # nothing can be written about it: the lease runs out, and others live on
+            return
+        self.keeper.forget(ending)
+        refused = [Ending(ending.attempt, Failed(safe, charged=False))]
+        await self.write_together(refused, refused)
+
+    async def enqueues_under_keys(self, ending: Ending) -> bool:
+        """Makes ready what a step enqueued, and says whether keys are among it."""
+        requests = ending.attempt.children
+        if requests and isinstance(ending.outcome, (Advanced, Finished)):
+            try:
+                plan = plans.new_tasks(self._queries, requests)
+                ending.children = await plans.drive(plan, self._link.run)
+            except EnqueueRefused as error:
+                self._refuse(ending, error)
+        return any(child.keyed for child in ending.children)
+
+    async def write_alone(self, ending: Ending) -> bool:
+        """Writes an ending with what its step enqueued under keys; False if somebody holds one of them, or its row."""
+        batch = [ending]
+        await self.keeper.look(batch)
+        (group,) = groups(batch, batch, self.keeper)
+        query = write(self._queries, self._tasks, self._lease, group)
+        plan = plans.settle_with_children(self._queries, query, ending.children)
+        ending.sent = now()
+        try:
+            answer: Times = await self._link.follow(plan, lock_timeout=KEY_TIMEOUT)
+        except EnqueueRefused as error:
+            self._refuse(ending, error)
+            self._again(batch)
+        except Exception as error:
+            if is_contended(error):
+                self.keeper.forget(ending)
+                return False
+            if is_missing_partition(error):
+                await self.make_partitions()
+                self._again(batch)
+            elif is_data_error(error):
+                await self._halve(batch, error)
+            else:
+                raise
+        else:
+            missing = self._take_in(batch, answer)
+            await self.tell_enqueued(batch)
+            if missing:
+                await self._look_after(missing)
+        return True
+
+    def _refuse(self, ending: Ending, error: EnqueueRefused) -> None:
+        """The step enqueued what cannot be: that is its error, and nothing else becomes real."""
+        self.keeper.forget(ending)
+        attempt = ending.attempt
+        ending.children, ending.outcome = (), outcome_of_error(attempt.definition, error, attempt.errors)
+        tell_error(attempt, ending.outcome)
+
+    async def _take_in_all(self, group: Group, answer: Answer[Times]) -> list[Ending]:
+        """The same for what was written with others: as a rule all of them were recorded."""
+        if group.statement == "keep" or answer.count != len(group.endings):
+            return self._take_in(group.endings, await answer.read())  # what is only counted is all looked up
+        if group.statement == "finish":
+            self._tell_finished(group.endings)
+        else:
+            for ending in group.endings:
+                self.tell_recorded(ending, None)
+        return []
+
+    def _tell_finished(self, endings: list[Ending]) -> None:
+        suspects = self._roster.forget_all([ending.attempt for ending in endings])
+        self._finished(endings, suspects)
+
+    def _take_in(self, endings: list[Ending], answer: Times) -> list[Ending]:
+        """Tells of the endings that were recorded, and gives those that were not."""
+        missing: list[Ending] = []
+        for ending in endings:
+            if ending.attempt.id in answer:
+                self.tell_recorded(ending, answer[ending.attempt.id])
+            else:
+                missing.append(ending)
+        return missing
+
+    async def _look_after(self, missing: list[Ending]) -> None:
+        """Endings that a write did not tell to be recorded, though we have its answer."""
+        again: list[Ending] = []
+        for found in await lost_answers.look(self._link, self._queries, missing):
+            ending = found.ending
+            match found.fate:
+                case Fate.AWAITED | Fate.CANCELLED:
+                    self.keeper.forget(ending)
+                    if found.fate is Fate.CANCELLED and not isinstance(ending.outcome, Finished):
+                        ending.outcome, ending.children = Cancelled(""), ()
+                    again.append(ending)
+                case Fate.RECORDED:
+                    # Others of its statement were not; or an earlier send came through, whose answer was lost.
+                    self.tell_recorded(ending, found.claimed_at)
+                case Fate.LOST:
+                    self.tell_lost(ending)
+        self._again(again)
+        if again and not any(isinstance(e.outcome, Cancelled) for e in again):
+            # Locked by somebody: leave them a moment.
+            await asyncio.sleep(0.1)
+
+    async def begin(self, attempt: Attempt) -> bool:
+        """Marks that an attempt begins which was claimed ahead; tells whether it may."""
+        query = self._queries.begin(attempt.queue, attempt.worker_id, attempt.id, attempt.number)
+        try:
+            return bool(await self._link.run(query))
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, Exception) and not is_passing(error):
+                raise
+            return False  # it is given back, and the fence decides whether it is still ours
+
+    # --- whom it concerns
+
+    def tell_recorded(self, ending: Ending, claimed_at: float | None) -> None:
+        """An outcome was recorded: forget the attempt, and go on."""
+        # `kept` stays: whoever is told goes on with it.
+        if ending.kept:
+            self._roster.expect(ending.attempt, -1)
+        self._roster.forget(ending.attempt)
+        self._recorded(ending, claimed_at)
+
+    async def tell_enqueued(self, endings: list[Ending]) -> None:
+        """Wakes those who may execute what steps enqueued: a hint. Whatever becomes of it, everything is written."""
+        for queue in sorted({child.queue for ending in endings for child in ending.children}):
+            self._enqueued(queue)
+            try:
+                await self._link.run(self._queries.notify_if_idle(queue))
+            except Exception as error:
+                tell_no_hint(error)
+
+    async def make_partitions(self) -> None:
+        """A day has begun that nobody has made partitions for."""
+        await self._link.transact([self._queries.ensure_partitions()], lock_timeout=TABLE_TIMEOUT)
+
+    def tell_lost(self, ending: Ending) -> None:
+        """An outcome cannot be recorded any more: forget the attempt."""
+        self.keeper.forget(ending)
+        self._roster.lost += 1
+        self._roster.forget(ending.attempt)
+        log.warning(
+            "the lease of %s.%s was lost before the end of attempt %s was recorded: its outcome (%s) is dropped",
+            ending.attempt.kind,
+            ending.attempt.step,
+            ending.attempt.number,
+            type(ending.outcome).__name__.lower(),
+            extra=fields(ending.attempt),
+        )

@@ -1,0 +1,207 @@
+"""Recording how attempts ended: what waits to be written, and when.
+
+Outcomes are collected while the previous flush is in flight, so batches grow with the load and an idle
+worker waits for nobody. Those whose steps enqueued under keys, which somebody may hold, come after all others.
+If an answer is lost with the connection, the rows and the log are read back, and only what is not there is sent again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from holdfast._db.driver.session import Link
+from holdfast._db.errors import is_passing, is_unknown, pause_after
+from holdfast._engine.claim.steps import Known
+from holdfast._engine.loops import nothing
+from holdfast._engine.observe.task_log import tell_error, tell_raised_after_move
+from holdfast._engine.run.attempt import Attempt, now
+from holdfast._engine.run.roster import Roster
+from holdfast._engine.settle import lost_answers
+from holdfast._engine.settle.continuation import Keeper
+from holdfast._engine.settle.ending import LARGEST_FLUSH, Ending, affordable, telling
+from holdfast._engine.settle.keyed_queue import Keyed
+from holdfast._engine.settle.lost_answers import Fate
+from holdfast._engine.settle.recorder import Recorder
+from holdfast._model.declare.tasks import Tasks
+from holdfast._model.run.outcome import Outcome
+from holdfast._model.safe_log import Log
+from holdfast._sql.queries import Queries
+
+log = Log("holdfast.worker")
+
+GATHER_SECONDS = 0.01
+"""How long a flush waits at most for more outcomes, while steps that wait for nothing begin and end."""
+TURN_SECONDS = 0.1
+"""How long those with keys are written before the others come again."""
+
+
+class Settler:
+    """Records the outcomes of one worker."""
+
+    def __init__(
+        self,
+        link: Link,
+        queries: Queries,
+        tasks: Tasks,
+        roster: Roster,
+        *,
+        lease: float,
+        known: Known,
+        keeps: Callable[[], bool],
+        recorded: Callable[[Ending, float | None], None],
+        finished: Callable[[list[Ending], bool], None],
+        enqueued: Callable[[str], None],
+    ) -> None:
+        self._link = link
+        self._queries = queries
+        self._roster = roster
+        self._wake = asyncio.Event()
+        self._pending: list[Ending] = []
+        self._unsure: list[Ending] = []
+        self._keyed = Keyed(resume=self._wake.set)
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self.well: Callable[[], None] = nothing
+        self.keeper = Keeper(link, queries, roster, known=known, allowed=keeps)
+        self.recorder = Recorder(
+            link,
+            queries,
+            tasks,
+            roster,
+            self.keeper,
+            lease=lease,
+            recorded=recorded,
+            finished=finished,
+            enqueued=enqueued,
+            again=lambda endings: self._pending.extend(endings),
+        )
+
+    def add(self, attempt: Attempt, outcome: Outcome) -> None:
+        """An attempt has ended: record it with the next flush."""
+        if not self._pending:  # else whoever flushes is awake already
+            self._settled.clear()
+            self._wake.set()
+        self._pending.append(Ending(attempt, outcome))
+
+    def find_out(self, ending: Ending) -> None:
+        """An outcome may have been written by somebody else's transaction: look, and record `otherwise` if not."""
+        self._unsure.append(ending)
+        self._settled.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Flushes for ever; survives every passing error."""
+        failures = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                while self._pending or self._unsure or self._keyed.ready:
+                    await self._flush_some()
+                    await asyncio.sleep(0)  # whatever the flush was like: others have their turn
+                    self.well()
+                    if failures:
+                        log.info("outcomes are recorded again after %s failed tries", failures)
+                    failures = 0
+                if not self._keyed:
+                    self._settled.set()
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                failures += 1
+                log.log(
+                    logging.WARNING if failures == 1 else logging.DEBUG,
+                    "recording is interrupted, %s outcomes wait: %s",
+                    self.waiting,
+                    error,
+                )
+                await asyncio.sleep(pause_after(failures, longest=5.0))
+                self._wake.set()
+
+    async def settled(self) -> None:
+        """Waits until everything that has ended is recorded."""
+        await self._settled.wait()
+
+    @property
+    def rests(self) -> bool:
+        """Whether everything that has ended is recorded: nothing waits, and nothing is on its way."""
+        return self._settled.is_set()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending) + len(self._unsure) + len(self._keyed)
+
+    async def _flush_some(self) -> None:
+        """First all those without keys, for nobody can hold them up; then some of those with keys."""
+        if self._unsure:
+            await self._read_back()
+        if self._pending:
+            await self._gather()
+            batch = self._pending[:LARGEST_FLUSH]
+            if more := telling(batch):
+                batch = batch[: affordable(batch)]
+                more = telling(batch)
+            self._pending = self._pending[len(batch) :]
+            await self._keeping(batch, self._flush(batch, more))
+        until = now() + TURN_SECONDS
+        while now() < until and (ending := self._keyed.next()) is not None:
+            if not await self._keeping([ending], self.recorder.write_alone(ending)):
+                self._keyed.postpone(ending)
+                return  # it has waited for somebody: now the others
+
+    async def _gather(self) -> None:
+        """Lets short steps go on while outcomes come in by the hundred: one flush of them costs less than two."""
+        until, before = now() + GATHER_SECONDS, 0
+        while self._roster.ready and before < len(self._pending) < LARGEST_FLUSH and now() < until:
+            before = len(self._pending)
+            await asyncio.sleep(0)
+
+    async def _keeping(self, batch: list[Ending], write: Coroutine[Any, Any, bool]) -> bool:
+        """Whatever was not told to be recorded is kept: sent again, or first read back if it may have been."""
+        try:
+            return await write
+        except BaseException as error:
+            waiting = set(map(id, [*self._pending, *self._keyed]))
+            left = [e for e in batch if self._roster.holds(e.attempt) and id(e) not in waiting]
+            if is_unknown(error) or isinstance(error, asyncio.CancelledError):
+                self._unsure += left
+            else:
+                self._pending = left + self._pending
+            raise
+
+    async def _flush(self, batch: list[Ending], more: list[Ending]) -> bool:
+        """Writes those without keys, and puts the others aside."""
+        if any(ending.attempt.children for ending in more):
+            plain: list[Ending] = []
+            for ending in batch:
+                if await self.recorder.enqueues_under_keys(ending):
+                    self._keyed.add(ending)
+                else:
+                    plain.append(ending)
+            batch, more = plain, telling(plain)
+        await self.recorder.write_together(batch, more)
+        return True
+
+    async def _read_back(self) -> None:
+        """After a lost answer: find out what was recorded, and send only the rest again."""
+        unsure = list(self._unsure)
+        answers = await lost_answers.look(self._link, self._queries, unsure)
+        del self._unsure[: len(unsure)]  # others may have come meanwhile
+        for found in answers:
+            ending = found.ending
+            match found.fate:
+                case Fate.AWAITED | Fate.CANCELLED:
+                    self.keeper.forget(ending)
+                    if ending.otherwise is not None:
+                        ending = Ending(ending.attempt, ending.otherwise)
+                        tell_error(ending.attempt, ending.outcome)
+                    self._pending.append(ending)
+                case Fate.RECORDED:
+                    if found.claimed_at is None:
+                        self.keeper.forget(ending)
+                    if ending.attempt.moved is not None and ending.attempt.raised is not None:
+                        tell_raised_after_move(ending.attempt)
+                    self.recorder.tell_recorded(ending, found.claimed_at)
+                case Fate.LOST:
+                    self.recorder.tell_lost(ending)
