@@ -1,12 +1,12 @@
-"""The read API about the database: `holdfast.health`."""
+"""The read API about the database: `holdfast.insights.database`."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from holdfast import health
 from holdfast._sql.plans import drive_sync
 from holdfast._sql.query import statements
+from holdfast.insights import database as health
 
 from .support import NOW, Db
 from .test_plans import FILL, generic_plan

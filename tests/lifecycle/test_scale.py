@@ -9,10 +9,11 @@ from uuid import UUID
 import pytest
 
 from benchmarks import plant
-from holdfast import health, insights
+from holdfast import insights
 from holdfast._model.read.filter import parse_filter
 from holdfast._sql.query import Query
-from holdfast.insights import looks, surveys
+from holdfast.insights import bounded as looks
+from holdfast.insights import database, totals
 
 from .support import BOOM, Db
 from .test_plans import needs_todays_planner
@@ -63,7 +64,7 @@ def asked(db: Db) -> Iterator[tuple[str, Query[Any]]]:
     yield "in hand", insights.in_hand(queries, workers)
     yield "failures", insights.recent_failures(queries, limit=20)
     yield "gauges", insights.gauges(queries)
-    yield "due steps", health.due_steps(queries, ["default", "mail"], limit=20)
+    yield "due steps", database.due_steps(queries, ["default", "mail"], limit=20)
     for id in (live, archived):
         yield "task", insights.task(queries, id)
         yield "attempts", insights.attempts(queries, id, limit=10)
@@ -108,9 +109,9 @@ def test_what_is_read_does_not_grow_with_the_number_of_tasks(own_db: Db, monkeyp
         (looks, "_EXAMINED", BOUND),
         (looks, "_SPREAD", 10 * BOUND),
         (looks, "_GROUPED", BOUND),
-        (surveys, "COUNTED", BOUND),
-        (surveys, "_STANDING", BOUND),
-        (surveys, "_KNOWN", 10),
+        (totals, "COUNTED", BOUND),
+        (totals, "_STANDING", BOUND),
+        (totals, "_KNOWN", 10),
     ):
         monkeypatch.setattr(module, name, bound)
     plant.plant(own_db.url, archived=FEW, live=FEW, days=2, with_figures=False)

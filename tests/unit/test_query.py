@@ -3,14 +3,14 @@
 import inspect
 import re
 
-from holdfast import health, schedules
+from holdfast import schedules
 from holdfast._db import migrate, roles
 from holdfast._sql import failures, figures, history, repair
 from holdfast._sql import schedules as planning
 from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import for_schema, statements
-from holdfast.insights import finding, looks, surveys
+from holdfast.insights import bounded, database, lookup, totals
 
 
 def test_every_statement_has_prose_and_no_open_placeholder() -> None:
@@ -39,10 +39,10 @@ def test_every_statement_is_used_by_a_query() -> None:
     """A statement that nobody sends is dead text."""
     source = (
         "".join(inspect.getsource(group) for group in Queries.__mro__[:-1])
-        + inspect.getsource(finding)
-        + inspect.getsource(looks)
-        + inspect.getsource(surveys)
-        + inspect.getsource(health)
+        + inspect.getsource(lookup)
+        + inspect.getsource(bounded)
+        + inspect.getsource(totals)
+        + inspect.getsource(database)
         + inspect.getsource(migrate)
     )
     source += inspect.getsource(history) + inspect.getsource(failures) + inspect.getsource(repair)

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from holdfast import health
 from holdfast._db.driver.connection import DriverError, connect_sync
 from holdfast._db.driver.pooler import meet_sync
 from holdfast._sql.query import quote
 from holdfast.doctor.patient import Diagnosis, Patient, bad, fine, judged, listed, number, span, warning
 from holdfast.errors import DatabaseUnreachable
+from holdfast.insights import database as health
 
 HEARD_WITHIN = 5.0
 """Seconds that a notification may take."""

@@ -8,13 +8,14 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from holdfast import health, insights
+from holdfast import insights
 from holdfast._db.config.resolve import Database
 from holdfast._db.migrate import Status, status
 from holdfast._model.read.infos import KindInfo, QueueInfo
 from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast.insights import database as health
 
 T = TypeVar("T")
 Level: TypeAlias = Literal["fine", "warning", "bad"]

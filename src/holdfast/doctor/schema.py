@@ -1,8 +1,8 @@
 """The tables: their version, what was changed by hand, who may use them, and the days of history."""
 
-from holdfast import health
 from holdfast._db.migrate import latest
 from holdfast.doctor.patient import Diagnosis, Patient, bad, fine, judged, listed, number, span, warning
+from holdfast.insights import database as health
 
 
 def is_there(patient: Patient) -> bool:

@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from holdfast import health
 from holdfast._model.read.infos import COUNTED, QueueInfo
 from holdfast.doctor.patient import Diagnosis, Patient, fine, judged, listed, number, span, warning
 from holdfast.insights import WorkerInfo
+from holdfast.insights import database as health
 
 
 def workers(patient: Patient) -> Diagnosis:

@@ -17,7 +17,15 @@ from holdfast._model.read.infos import (
     Standing,
     Unfinished,
 )
-from holdfast.insights.finding import (
+from holdfast.insights.bounded import (
+    Counted,
+    Found,
+    group_filter,
+    look,
+    look_count,
+    parked_groups,
+)
+from holdfast.insights.lookup import (
     attempts,
     changes,
     count,
@@ -27,14 +35,6 @@ from holdfast.insights.finding import (
     task,
     tasks,
     unfinished,
-)
-from holdfast.insights.looks import (
-    Counted,
-    Found,
-    group_filter,
-    look,
-    look_count,
-    parked_groups,
 )
 from holdfast.insights.results import (
     not_found,
@@ -51,7 +51,7 @@ from holdfast.insights.rows import (
     json_in,
     options_bag,
 )
-from holdfast.insights.surveys import (
+from holdfast.insights.totals import (
     figures,
     gauges,
     in_hand,

@@ -1,4 +1,4 @@
--- How the database is: what `holdfast.health` asks and `holdfast doctor` judges. Each statement reads catalogs, statistics
+-- How the database is: what `holdfast.insights.database` asks and `holdfast doctor` judges. Each statement reads catalogs, statistics
 -- or a bounded part of a table, so that its time does not grow with the number of tasks.
 
 -- table_health --

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from holdfast import health as asked
-from holdfast.health import History, Index, Server, Table, Transaction
+from holdfast.insights import database as asked
+from holdfast.insights.database import History, Index, Server, Table, Transaction
 from holdfast.web.asking import Look
 from holdfast.web.places import page
 
