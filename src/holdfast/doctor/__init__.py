@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from holdfast._model.json.redact import redact
 from holdfast.doctor import database, schema, work
-from holdfast.doctor.patient import Diagnosis as Diagnosis
-from holdfast.doctor.patient import Level as Level
-from holdfast.doctor.patient import Limits as Limits
-from holdfast.doctor.patient import Patient as Patient
-from holdfast.doctor.patient import warning
+from holdfast.doctor.context import Diagnosis as Diagnosis
+from holdfast.doctor.context import Level as Level
+from holdfast.doctor.context import Limits as Limits
+from holdfast.doctor.context import Patient as Patient
+from holdfast.doctor.context import warning
 from holdfast.errors import DatabaseUnreachable
 
 CHECKS: dict[str, Callable[[Patient], Diagnosis]] = {

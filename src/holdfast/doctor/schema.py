@@ -1,7 +1,7 @@
 """The tables: their version, what was changed by hand, who may use them, and the days of history."""
 
 from holdfast._db.migrate import latest
-from holdfast.doctor.patient import Diagnosis, Patient, bad, fine, judged, listed, number, span, warning
+from holdfast.doctor.context import Diagnosis, Patient, bad, fine, judged, listed, number, span, warning
 from holdfast.insights import database as health
 
 

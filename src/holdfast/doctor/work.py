@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from holdfast._model.read.infos import COUNTED, QueueInfo
-from holdfast.doctor.patient import Diagnosis, Patient, fine, judged, listed, number, span, warning
+from holdfast.doctor.context import Diagnosis, Patient, fine, judged, listed, number, span, warning
 from holdfast.insights import WorkerInfo
 from holdfast.insights import database as health
 
