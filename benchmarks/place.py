@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast import embedded
-from holdfast.embedded import binaries, user
+from holdfast.embedded import account, binaries
 
 SETTINGS = (
     "server_version",
@@ -220,7 +220,7 @@ def _started(servers: ExitStack) -> Place:
 def _pgbench() -> str:
     """The one on the PATH, else the embedded server's."""
     found = shutil.which("pgbench")
-    return found or str(binaries.locate(user.account_for(Path.cwd())).bindir / "pgbench")
+    return found or str(binaries.locate(account.account_for(Path.cwd())).bindir / "pgbench")
 
 
 @dataclass

@@ -22,7 +22,7 @@ from holdfast import embedded
 from holdfast._db.driver.connection import connect_sync
 from holdfast._db.migrate import migrate
 from holdfast.embedded import Server
-from holdfast.embedded.user import account_for
+from holdfast.embedded.account import account_for
 from holdfast.errors import DatabaseUnreachable
 from holdfast.testing.servers import new_folder
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import embedded
 from holdfast.embedded import binaries
-from holdfast.embedded.user import Account, account_for
+from holdfast.embedded.account import Account, account_for
 
 BECOME = "os.setgroups([]); os.setgid({user.gid}); os.setuid({user.uid})\n"
 SOURCES = Path(embedded.__file__).parents[2]

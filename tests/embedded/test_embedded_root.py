@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from holdfast import embedded
-from holdfast.embedded import binaries, place, user
-from holdfast.embedded.user import Account
+from holdfast.embedded import account as user
+from holdfast.embedded import binaries, paths
+from holdfast.embedded.account import Account
 from holdfast.errors import EmbeddedError
 
 from .conftest import RunPython
@@ -122,9 +123,9 @@ print(found.pid)
 def test_a_prepared_stand_in_is_refused(
     closed_root: Path, open_root: Path, account: Account, monkeypatch: pytest.MonkeyPatch, trap: str
 ) -> None:
-    monkeypatch.setattr(place, "_PASSING", open_root)
+    monkeypatch.setattr(paths, "_PASSING", open_root)
     folder = closed_root / ".holdfast"
-    base = place._elsewhere(folder)[1]
+    base = paths._elsewhere(folder)[1]
     if trap == "symlink":
         (open_root / "theirs").mkdir(mode=0o700)
         account.take(open_root / "theirs")

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import embedded
 from holdfast.embedded import Server, postmaster, server
-from holdfast.embedded.user import Account
+from holdfast.embedded.account import Account
 from holdfast.errors import EmbeddedError
 from holdfast.testing import servers
 

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from holdfast import embedded
-from holdfast.embedded import binaries, cluster, place, trouble
-from holdfast.embedded.user import Account
+from holdfast.embedded import binaries, cluster, errors, paths
+from holdfast.embedded.account import Account
 from holdfast.errors import EmbeddedError
 
 from .conftest import RunPython
@@ -139,9 +139,9 @@ def test_a_full_disk_at_the_start(small_disk: Callable[[str], Path]) -> None:
 
 
 def test_a_disk_too_full_for_the_log_is_still_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "disk is full" not in str(trouble.failure("It failed", "", where=tmp_path / "missing"))
-    monkeypatch.setattr(trouble, "_ROOM_TO_START", shutil.disk_usage(tmp_path).total * 2)
-    assert "It failed: the disk is full" in str(trouble.failure("It failed", "", where=tmp_path / "missing"))
+    assert "disk is full" not in str(errors.failure("It failed", "", where=tmp_path / "missing"))
+    monkeypatch.setattr(errors, "_ROOM_TO_START", shutil.disk_usage(tmp_path).total * 2)
+    assert "It failed: the disk is full" in str(errors.failure("It failed", "", where=tmp_path / "missing"))
 
 
 def test_a_folder_that_cannot_be_written(
@@ -199,15 +199,15 @@ def test_a_path_too_long_for_a_socket_is_avoided(
     deep = tmp_path / ("x" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    chosen = place.socket_folder(tmp_path / "data", account)
+    chosen = paths.socket_folder(tmp_path / "data", account)
     try:
         assert not chosen.is_relative_to(deep)
         assert len(os.fsencode(chosen)) < 90
     finally:
         chosen.rmdir()
-    monkeypatch.setattr(place, "_SOCKET_ROOTS", ())
+    monkeypatch.setattr(paths, "_SOCKET_ROOTS", ())
     with pytest.raises(EmbeddedError, match="too long a path for a socket") as raised:
-        place.socket_folder(tmp_path / "data", account)
+        paths.socket_folder(tmp_path / "data", account)
     assert "TMPDIR" in str(raised.value)
 
 
@@ -216,8 +216,8 @@ def test_a_socket_folder_others_could_have_prepared_is_refused(
     open_root: Path, account: Account, monkeypatch: pytest.MonkeyPatch, trap: str
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(open_root))
-    monkeypatch.setattr(place, "_SOCKET_ROOTS", ())
-    prepared = place.socket_folder(open_root / "data", account)
+    monkeypatch.setattr(paths, "_SOCKET_ROOTS", ())
+    prepared = paths.socket_folder(open_root / "data", account)
     prepared.rmdir()
     if trap == "symlink":
         (open_root / "theirs").mkdir(mode=0o700)
@@ -230,7 +230,7 @@ def test_a_socket_folder_others_could_have_prepared_is_refused(
     else:
         prepared.touch()
     with pytest.raises(EmbeddedError, match="not safe to use"):
-        place.socket_folder(open_root / "data", account)
+        paths.socket_folder(open_root / "data", account)
 
 
 def test_data_we_did_not_make_is_not_adopted(folder: Path) -> None:
@@ -298,9 +298,9 @@ def test_a_mark_that_cannot_be_understood(folder: Path, content: str) -> None:
 
 
 def test_a_lock_that_is_never_given_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(paths, "_LOCK_TIMEOUT", 0.1)
     folder.mkdir(parents=True)
-    with place.locked(folder), pytest.raises(EmbeddedError, match="another process has held"):
+    with paths.locked(folder), pytest.raises(EmbeddedError, match="another process has held"):
         embedded.start(folder)
 
 

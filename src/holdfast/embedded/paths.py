@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast._db.config.resolve import embedded_folder
-from holdfast.embedded.user import Account, account_for, is_trusted, name_of
+from holdfast.embedded.account import Account, account_for, is_trusted, name_of
 from holdfast.errors import EmbeddedError
 
 _MARKER = "embedded.json"
