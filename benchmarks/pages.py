@@ -29,7 +29,7 @@ from holdfast import App, embedded
 from holdfast._db.driver.connection import connect_sync
 from holdfast._db.migrate import migrate
 from holdfast.cli import main as holdfast
-from holdfast.testing.servers import new_folder
+from holdfast.testing.server import new_folder
 from holdfast.web import dashboard
 
 ALLOWED = 100.0

@@ -24,7 +24,7 @@ from holdfast._db.migrate import migrate
 from holdfast.embedded import Server
 from holdfast.embedded.account import account_for
 from holdfast.errors import DatabaseUnreachable
-from holdfast.testing.servers import new_folder
+from holdfast.testing.server import new_folder
 
 _FAKETIME = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1")
 _STEADY = {"DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.testing.servers import URL_VARIABLE
+from holdfast.testing.server import URL_VARIABLE
 from pgbouncer import MISSING, PROGRAM, Way
 from servers import SERVERS, Unavailable, started
 

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import psycopg
 
 from holdfast.embedded.account import Account, account_for
-from holdfast.testing.servers import URL_VARIABLE, new_folder
+from holdfast.testing.server import URL_VARIABLE, new_folder
 
 ROOT = Path(__file__).parents[1]
 DOWNLOADS = ROOT / ".holdfast" / "servers"

@@ -18,7 +18,7 @@ from holdfast._db.driver.connection import with_database
 from holdfast._db.migrate import migrate
 from holdfast._sql.query import statements
 from holdfast.embedded import Server
-from holdfast.testing.servers import new_folder
+from holdfast.testing.server import new_folder
 from worker.support import sql, until
 
 CUT = """

@@ -26,7 +26,7 @@ from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Statement
 from holdfast._sql.rows import NewTask
 from holdfast.embedded import Server
-from holdfast.testing.servers import new_folder
+from holdfast.testing.server import new_folder
 from pgbouncer import MISSING, PROGRAM, pgbouncer
 from worker.support import running, sql, until
 

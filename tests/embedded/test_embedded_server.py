@@ -18,7 +18,7 @@ from holdfast import embedded
 from holdfast.embedded import Server, postmaster, server
 from holdfast.embedded.account import Account
 from holdfast.errors import EmbeddedError
-from holdfast.testing import servers
+from holdfast.testing import server as servers
 
 from .conftest import RunPython
 

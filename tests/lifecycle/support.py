@@ -19,7 +19,7 @@ from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, statements
 from holdfast._sql.rows import Claimed, NewTask
 from holdfast.testing import Clock
-from holdfast.testing.sessions import Session
+from holdfast.testing.session import Session
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast import embedded
 from holdfast._db.migrate import migrate
-from holdfast.testing.servers import new_folder
+from holdfast.testing.server import new_folder
 
 FILE = Path(__file__).parents[2] / "src" / "holdfast" / "_sql" / "schema.sql"
 HEADING = """\

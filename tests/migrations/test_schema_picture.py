@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import embedded
-from holdfast.testing.servers import new_folder
+from holdfast.testing.server import new_folder
 
 from .conftest import execute
 from .schema_picture import FILE, normalised, picture

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._db.migrate import migrate
 from holdfast.testing.blocking import blocking
-from holdfast.testing.servers import server
+from holdfast.testing.server import server
 from holdfast.web import User
 from holdfast.web.serving import Serving
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import App
-from holdfast.testing.servers import database
+from holdfast.testing.server import database
 from holdfast.web import User
 from holdfast.web.serving import Serving
 

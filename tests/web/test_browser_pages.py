@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from holdfast import App
-from holdfast.testing.servers import database
+from holdfast.testing.server import database
 from holdfast.web import Token, User, dashboard
 from holdfast.web.places import Page as DashboardPage
 from holdfast.web.serving import Serving

@@ -12,7 +12,7 @@ from holdfast import embedded
 from holdfast._db.driver.connection import with_database
 from holdfast._db.migrate import migrate
 from holdfast.embedded import Server
-from holdfast.testing.servers import new_folder
+from holdfast.testing.server import new_folder
 from pgbouncer import Way
 
 from .support import sql

@@ -24,7 +24,7 @@ from holdfast._db.transactions import Transactions
 from holdfast._engine import worker as engine
 from holdfast.embedded import Server
 from holdfast.testing.blocking import blocking
-from holdfast.testing.servers import new_folder
+from holdfast.testing.server import new_folder
 
 from .support import attempts, running, sql, until
 

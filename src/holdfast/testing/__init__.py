@@ -21,12 +21,12 @@ from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 
 if _typing.TYPE_CHECKING:
-    from holdfast.testing.clocks import Clock
+    from holdfast.testing.attach import harness
+    from holdfast.testing.clock import Clock
     from holdfast.testing.contexts import context
-    from holdfast.testing.crashes import SimulatedCrash
-    from holdfast.testing.endings import Attempted, Drained
-    from holdfast.testing.harnesses import harness
-    from holdfast.testing.working import Harness
+    from holdfast.testing.crash import SimulatedCrash
+    from holdfast.testing.drain import Attempted, Drained
+    from holdfast.testing.harnesses import Harness
 
 # This package is the plugin, which pytest loads at every start: the fixtures must be here, and nothing slow may be.
 if _find_spec("pytest") is not None:  # unittest needs none of it
@@ -43,13 +43,13 @@ if _find_spec("pytest") is not None:  # unittest needs none of it
 __all__ = ["Attempted", "Clock", "Drained", "Harness", "SimulatedCrash", "context", "harness"]
 
 _HOMES = {
-    "Attempted": "endings",
-    "Clock": "clocks",
-    "Drained": "endings",
-    "Harness": "working",
-    "SimulatedCrash": "crashes",
+    "Attempted": "drain",
+    "Clock": "clock",
+    "Drained": "drain",
+    "Harness": "harnesses",
+    "SimulatedCrash": "crash",
     "context": "contexts",
-    "harness": "harnesses",
+    "harness": "attach",
 }
 
 if not _typing.TYPE_CHECKING:  # a checker would take it for a promise that every name exists

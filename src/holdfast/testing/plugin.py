@@ -8,13 +8,13 @@ import pytest
 
 if TYPE_CHECKING:
     from holdfast import Tasks
-    from holdfast.testing.working import Harness
+    from holdfast.testing.harnesses import Harness
 
 
 @pytest.fixture(scope="session")
 def holdfast_server() -> Iterator[str]:
     """The URL of a server for tests: of the environment (HOLDFAST_TEST_URL), or an embedded one without fsync."""
-    from holdfast.testing.servers import server
+    from holdfast.testing.server import server
 
     with server() as url:
         yield url
@@ -23,7 +23,7 @@ def holdfast_server() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def holdfast_template(holdfast_server: str) -> Iterator[str]:
     """The name of a migrated database that each test's own is copied from."""
-    from holdfast.testing.servers import template
+    from holdfast.testing.server import template
 
     with template(holdfast_server) as name:
         yield name
@@ -32,7 +32,7 @@ def holdfast_template(holdfast_server: str) -> Iterator[str]:
 @pytest.fixture
 def holdfast_url(holdfast_server: str, holdfast_template: str) -> Iterator[str]:
     """The URL of a migrated database for one test."""
-    from holdfast.testing.servers import database
+    from holdfast.testing.server import database
 
     with database(holdfast_server, holdfast_template) as url:
         yield url
@@ -49,7 +49,7 @@ def holdfast_tasks() -> "Tasks":
 @pytest.fixture
 def holdfast(request: pytest.FixtureRequest, holdfast_url: str, holdfast_tasks: "Tasks") -> Iterator["Harness"]:
     """An app on a database of its own, for `def` and `async def` tests."""
-    from holdfast.testing.harnesses import attached
+    from holdfast.testing.attach import attached
 
     with attached(holdfast_tasks, holdfast_url) as made:
         if loop := _loop(request):

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from holdfast._model.time.duration import Duration, seconds
 from holdfast._sql.query import quote
-from holdfast.testing.sessions import Session
+from holdfast.testing.session import Session
 
 
 class Clock:

@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast._model.run.context import current_context
 from holdfast.app import App
-from holdfast.testing.endings import Drained
+from holdfast.testing.drain import Drained
 
 _METHODS = ("enqueue", "enqueue_many")
 
