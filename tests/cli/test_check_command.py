@@ -226,8 +226,8 @@ def test_many_tasks_are_read_page_by_page(cli: Cli, shop: Shop) -> None:
 def test_progress_is_told_now_and_then_where_nobody_watches(
     cli: Cli, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.check.PAGE", 2)
-    monkeypatch.setattr("holdfast.cli.check.NOW_AND_THEN", 4)
+    monkeypatch.setattr("holdfast.cli.commands.check.PAGE", 2)
+    monkeypatch.setattr("holdfast.cli.commands.check.NOW_AND_THEN", 4)
     for _ in range(9):
         cli.enqueue("send", "to=a")
     assert shop.check(OLD).count("were read") == 2

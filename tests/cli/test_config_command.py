@@ -10,7 +10,7 @@ import pytest
 from holdfast._db.config.resolve import EMBEDDED_FACTS
 from holdfast._db.config.settings import SETTINGS
 from holdfast._db.migrate import latest
-from holdfast.cli import config as command
+from holdfast.cli.commands import config as command
 
 from .conftest import Cli
 from .terminal import Terminal

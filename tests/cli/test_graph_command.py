@@ -218,7 +218,7 @@ def test_without_a_database_counts_are_left_out_unless_asked_for(no_database: Cl
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for(no_database: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.cli.graph.PATIENCE", 0.2)
+    monkeypatch.setattr("holdfast.cli.commands.graph.PATIENCE", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/x"
         assert no_database("graph", "shop.py", "greeter", "--url", url).stdout == GREETER

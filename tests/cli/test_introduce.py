@@ -14,7 +14,7 @@ import pytest
 from holdfast import App, Context, Done, Later
 from holdfast._db.config.describe import described
 from holdfast._db.config.resolve import Database
-from holdfast.cli.introduce import (
+from holdfast.cli.output.introduction import (
     database_in_short,
     declared_queues,
     enqueue_commands,

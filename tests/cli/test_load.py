@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.cli.load import load_app
-from holdfast.cli.output import USAGE, Failure, code_of
+from holdfast.cli.input.app import load_app
+from holdfast.cli.output.printing import USAGE, Failure, code_of
 
 APP = "from holdfast import App\napp = App()\n\n@app.task\nasync def add(x: int) -> int:\n    return x\n"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Cancel, Context, Done, Fail, Later, Retry, Snooze, Tasks
-from holdfast.cli.logs import DevFormatter, JsonFormatter, PrettyFormatter, configure, own_frames
+from holdfast.cli.output.logs import DevFormatter, JsonFormatter, PrettyFormatter, configure, own_frames
 from holdfast.testing import Harness
 
 from .conftest import Cli, Process

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import SECTIONS, main
-from holdfast.cli.options import Setup, pass_setup, setting_option
+from holdfast.cli.input.options import Setup, pass_setup, setting_option
 
 from .conftest import Cli
 
@@ -68,7 +68,7 @@ print(sorted(loaded), heavy, file=sys.stderr)
 """
     for flag in ("--help", "--version"):
         answer = subprocess.run([sys.executable, "-c", seen, flag], capture_output=True, text=True, check=True)
-        assert answer.stderr.strip() == "['holdfast.cli.options', 'holdfast.cli.output'] []"
+        assert answer.stderr.strip() == "['holdfast.cli.input.options', 'holdfast.cli.output.printing'] []"
 
 
 def test_the_package_gives_its_names_when_they_are_used(project: Path) -> None:

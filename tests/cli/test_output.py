@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.output import clean, error_line, lasted, line, relative, table, value
+from holdfast.cli.output.printing import clean, error_line, lasted, line, relative, table, value
 
 
 @pytest.mark.parametrize(

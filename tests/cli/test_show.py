@@ -11,7 +11,7 @@ import pytest
 from holdfast import Done, Later, Retry, Tasks
 from holdfast._model.enqueue.ref import TaskInfo
 from holdfast._model.read.visits import Visit
-from holdfast.cli.way import way
+from holdfast.cli.output.visits import way
 from holdfast.testing import Harness
 
 from .conftest import Cli

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from holdfast.cli.stats import percent, rate, span
+from holdfast.cli.commands.stats import percent, rate, span
 
 from .conftest import Cli
 from .planted import HARMFUL, is_harmless, parked, plant_worker, rows

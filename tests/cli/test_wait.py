@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import waiting
+from holdfast.cli.output import following
 from holdfast.testing import Harness
 
 from .conftest import Cli, Process
@@ -86,13 +86,13 @@ def test_time_is_up(cli: Cli) -> None:
 
 
 def test_why_it_does_not_start_is_told_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "PATIENCE", 0.1)
+    monkeypatch.setattr(following, "PATIENCE", 0.1)
     id = cli.enqueue("send")
     lines = cli("wait", id, "--timeout", "1s", code=1).stderr.splitlines()
     assert lines[0].startswith("It is due, but no worker is alive: ")
     assert len(lines) == 2
     assert cli("wait", id, "--timeout", "1s", "--json", code=1).stderr.count("no worker is alive") == 1
-    monkeypatch.setattr(waiting, "PATIENCE", 60.0)
+    monkeypatch.setattr(following, "PATIENCE", 60.0)
     assert len(cli("wait", id, "--timeout", "1s", code=1).stderr.splitlines()) == 1
 
 

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from holdfast import App, Cancel, Context, Done, EnqueueRefused, Entry, Retry, Snooze, Tasks, otel
-from holdfast.cli.logs import JsonFormatter, _with_task, _with_trace
+from holdfast.cli.output.logs import JsonFormatter, _with_task, _with_trace
 
 from . import steps_in_a_process
 from .support import sql

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.options import common_options
-from holdfast.cli.output import FAILED, exit_code
+from holdfast.cli.input.options import common_options
+from holdfast.cli.output.printing import FAILED, exit_code
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -22,46 +22,46 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Begin": {
         "demo": ("demo:demo", "Show what Holdfast does, in half a minute."),
         "dev": ("dev:dev", "Run the tasks of an App while you write them."),
-        "init": ("init:init", "Write a small App to begin with."),
-        "pg": ("pg:pg", "Run a PostgreSQL of your own, for development and tests."),
-        "migrate": ("migrate:migrate", "Create the tables, or bring them up to date."),
-        "config": ("config:config", "Show every setting and where it came from."),
+        "init": ("commands.init:init", "Write a small App to begin with."),
+        "pg": ("commands.pg:pg", "Run a PostgreSQL of your own, for development and tests."),
+        "migrate": ("commands.migrate:migrate", "Create the tables, or bring them up to date."),
+        "config": ("commands.config:config", "Show every setting and where it came from."),
     },
     "Work": {
-        "worker": ("work:worker", "Run the tasks of an App."),
-        "stop": ("work:stop", "Ask workers to stop."),
-        "check": ("check:check", "Check that this code can execute every unfinished task."),
-        "graph": ("graph:graph", "Draw which step can follow which."),
+        "worker": ("commands.worker:worker", "Run the tasks of an App."),
+        "stop": ("commands.worker:stop", "Ask workers to stop."),
+        "check": ("commands.check:check", "Check that this code can execute every unfinished task."),
+        "graph": ("commands.graph:graph", "Draw which step can follow which."),
     },
     "Tasks": {
-        "enqueue": ("enqueue:enqueue", "Enqueue a task by its name."),
-        "tasks": ("tasks:list_tasks", "List tasks, the newest first."),
-        "show": ("show:show", "Show a task, its attempts, its error and who changed it."),
-        "parked": ("tasks:parked", "Show what waits for a person: parked tasks by their error."),
-        "failures": ("failures:failures", "Show what was parked, as it happens."),
-        "retry": ("act:retry", "Resume parked tasks where they stand."),
-        "cancel": ("act:cancel", "Cancel tasks."),
-        "discard": ("act:discard", "Give parked tasks up."),
-        "again": ("act:again", "Enqueue tasks that have ended anew."),
-        "wait": ("tasks:wait", "Wait until tasks have ended."),
+        "enqueue": ("commands.enqueue:enqueue", "Enqueue a task by its name."),
+        "tasks": ("commands.tasks:list_tasks", "List tasks, the newest first."),
+        "show": ("commands.show:show", "Show a task, its attempts, its error and who changed it."),
+        "parked": ("commands.tasks:parked", "Show what waits for a person: parked tasks by their error."),
+        "failures": ("commands.failures:failures", "Show what was parked, as it happens."),
+        "retry": ("commands.repair:retry", "Resume parked tasks where they stand."),
+        "cancel": ("commands.repair:cancel", "Cancel tasks."),
+        "discard": ("commands.repair:discard", "Give parked tasks up."),
+        "again": ("commands.repair:again", "Enqueue tasks that have ended anew."),
+        "wait": ("commands.tasks:wait", "Wait until tasks have ended."),
     },
     "Operate": {
-        "top": ("top:top", "Watch what happens, live."),
-        "stats": ("stats:stats", "Show how much was done, how fast, and with how many errors."),
-        "doctor": ("doctor:doctor", "Check that all is well; if not, say what to do."),
-        "queues": ("operate:queues", "Show how many tasks are in each queue."),
-        "kinds": ("operate:kinds", "Show which kinds of task there are."),
-        "workers": ("operate:workers", "Show which workers are there, and what they do."),
-        "schedules": ("schedules:schedules", "Show what recurs, and change it."),
-        "web": ("web:web", "Serve the dashboard."),
-        "pause": ("operate:pause", "Let no more tasks of a queue or kind begin."),
-        "resume": ("operate:resume", "Take a pause back."),
-        "set": ("history:set_", "Change how long history is kept."),
-        "maintain": ("history:maintain", "Do the chores of workers once, by hand."),
-        "roles": ("roles:roles", "Let other database roles work, enqueue, look and operate."),
+        "top": ("commands.top:top", "Watch what happens, live."),
+        "stats": ("commands.stats:stats", "Show how much was done, how fast, and with how many errors."),
+        "doctor": ("commands.doctor:doctor", "Check that all is well; if not, say what to do."),
+        "queues": ("commands.operate:queues", "Show how many tasks are in each queue."),
+        "kinds": ("commands.operate:kinds", "Show which kinds of task there are."),
+        "workers": ("commands.operate:workers", "Show which workers are there, and what they do."),
+        "schedules": ("commands.schedules:schedules", "Show what recurs, and change it."),
+        "web": ("commands.web:web", "Serve the dashboard."),
+        "pause": ("commands.operate:pause", "Let no more tasks of a queue or kind begin."),
+        "resume": ("commands.operate:resume", "Take a pause back."),
+        "set": ("commands.maintain:set_", "Change how long history is kept."),
+        "maintain": ("commands.maintain:maintain", "Do the chores of workers once, by hand."),
+        "roles": ("commands.roles:roles", "Let other database roles work, enqueue, look and operate."),
     },
     "More": {
-        "completion": ("completion:completion", "Print a script that completes commands in your shell."),
+        "completion": ("commands.completion:completion", "Print a script that completes commands in your shell."),
     },
 }
 """The commands by what they are for: where each is, and what it does in a line."""

@@ -14,8 +14,8 @@
 
 import click
 
-from holdfast.cli.options import Setup, common_options, pass_setup
-from holdfast.cli.output import FAILED, Failure, print_json
+from holdfast.cli.input.options import Setup, common_options, pass_setup
+from holdfast.cli.output.printing import FAILED, Failure, print_json
 
 
 @click.command()

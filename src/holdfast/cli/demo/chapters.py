@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from holdfast.cli.demo.measures import Drained, drained
 from holdfast.cli.demo.screen import Row, progress
 from holdfast.cli.demo.story import Seen, Story, as_text, colour_of
-from holdfast.cli.output import Cell, value
+from holdfast.cli.output.printing import Cell, value
 
 _WARM_UP, _FEWEST, _MOST = 1000, 5000, 20_000
 _BURST_SECONDS = 3

@@ -10,7 +10,7 @@ from holdfast.cli.demo.measures import counts
 from holdfast.cli.demo.screen import Board, Row, progress
 from holdfast.cli.demo.stage import QUEUE, SETTINGS, TASKS, Stage, WorkerProcess
 from holdfast.cli.demo.story import Chapter, Story
-from holdfast.cli.output import line
+from holdfast.cli.output.printing import line
 from holdfast.errors import HoldfastError, NoDatabase
 
 _PATIENCE_WITH_LEFTOVERS = 15.0

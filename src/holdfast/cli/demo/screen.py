@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import click
 
-from holdfast.cli.output import Cell, shortened, styled
+from holdfast.cli.output.printing import Cell, shortened, styled
 
 INDENT = "   "
 _LEAST_COLUMNS, _LEAST_LINES = 72, 16

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.cli.demo.background import Background
 from holdfast.cli.demo.ending import Ending
-from holdfast.cli.options import Setup
-from holdfast.cli.output import Failure
+from holdfast.cli.input.options import Setup
+from holdfast.cli.output.printing import Failure
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from holdfast.cli.beside import Beside
+    from holdfast.cli.dashboard import Beside
     from holdfast.cli.servers import OwnServer
     from holdfast.embedded import Server
     from holdfast.insights import WorkerInfo
@@ -89,7 +89,7 @@ class Stage:
 
     def start_dashboard(self) -> "Beside":
         """The dashboard on this database, until the demo ends."""
-        from holdfast.cli.beside import Beside
+        from holdfast.cli.dashboard import Beside
 
         made = Beside(self.setup.database().url, self.setup.schema)
         self._stack.callback(made.stop)

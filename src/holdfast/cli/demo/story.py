@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.demo.screen import Row, Screen
 from holdfast.cli.demo.stage import Stage
-from holdfast.cli.output import Cell, Failure, coloured, error_line, lasted, line, value
+from holdfast.cli.output.printing import Cell, Failure, coloured, error_line, lasted, line, value
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -9,7 +9,7 @@ from holdfast.cli.demo.chapters import attempt_rows
 from holdfast.cli.demo.screen import Row
 from holdfast.cli.demo.stage import LEASE, WorkerProcess
 from holdfast.cli.demo.story import Seen, Story, colour_of
-from holdfast.cli.output import Cell, value
+from holdfast.cli.output.printing import Cell, value
 
 _PARCELS = ("books", "tea", "maps", "bulbs", "shoes", "clocks")
 _STEPS = ["Pick", "Pack", "Label", "Load"]

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.options import Setup, common_options, duration, pass_setup
-from holdfast.cli.output import USAGE
+from holdfast.cli.input.options import Setup, common_options, duration, pass_setup
+from holdfast.cli.output.printing import USAGE
 
 if TYPE_CHECKING:
     from holdfast._db.config.resolve import Database
-    from holdfast.cli.beside import Beside
-    from holdfast.cli.child import Child
+    from holdfast.cli.dashboard import Beside
     from holdfast.cli.dev.reload import Watcher
     from holdfast.cli.dev.worker import Loaded, Order
+    from holdfast.cli.worker.child import Child
 
 LONGEST_PAUSE = 30.0
 """Seconds between two starts of a worker that crashes again and again."""
@@ -155,7 +155,7 @@ class Dev:
     # --- one worker after the other
 
     async def _lives(self) -> int:
-        from holdfast.cli.child import Child
+        from holdfast.cli.worker.child import Child
 
         while True:
             self._child = await Child.start("holdfast.cli.dev.worker", order=self._order, server=self._database.folder)
@@ -196,7 +196,7 @@ class Dev:
 
     async def _show(self, url: str, schema: str) -> None:
         """Serves the dashboard of this database, unless it does already."""
-        from holdfast.cli.beside import Beside
+        from holdfast.cli.dashboard import Beside
 
         before = self._dashboard
         if before is not None and before.url == url:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.output import line, report
+from holdfast.cli.output.printing import line, report
 
 if TYPE_CHECKING:
     from holdfast._db.config.resolve import Database
-    from holdfast.cli.beside import Beside
-    from holdfast.cli.child import Child
+    from holdfast.cli.dashboard import Beside
     from holdfast.cli.dev.reload import Watcher
     from holdfast.cli.dev.worker import Loaded
+    from holdfast.cli.worker.child import Child
 
 MOST_COMMANDS = 15
 
@@ -45,7 +45,7 @@ class Talk:
         self._warnings = loaded["warnings"]
 
     def _beginning(self, app: str | None, loaded: "Loaded", database: "Database") -> None:
-        from holdfast.cli.introduce import database_in_short
+        from holdfast.cli.output.introduction import database_in_short
 
         shown = database_in_short(database, loaded["schema"])
         commands = self._commands or []
@@ -141,7 +141,7 @@ class Talk:
 
     def failed(self, error: Exception) -> None:
         """An error that the next save may repair."""
-        from holdfast.cli.output import failure_of
+        from holdfast.cli.output.printing import failure_of
 
         report(failure_of(error), as_json=self._json)
 

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from holdfast.cli.output import exit_code
-from holdfast.cli.parent import Parent, listening, obey, on_signal
+from holdfast.cli.output.printing import exit_code
+from holdfast.cli.worker.parent import Parent, listening, obey, on_signal
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -76,10 +76,10 @@ def main(descriptor: int) -> int:
 def _work(parent: Parent, order: Order) -> None:
     from holdfast._db.config.resolve import setting, worker_options
     from holdfast._engine.settings import WorkerSettings
-    from holdfast.cli.introduce import declared_queues
-    from holdfast.cli.load import load_app
-    from holdfast.cli.logs import configure, revive
-    from holdfast.cli.work import run_worker
+    from holdfast.cli.commands.worker import run_worker
+    from holdfast.cli.input.app import load_app
+    from holdfast.cli.output.introduction import declared_queues
+    from holdfast.cli.output.logs import configure, revive
 
     log_format = "json" if order["json"] else setting("log_format").value
     configure(setting("log_level", order["log_level"]).value, log_format, dev=True)
@@ -96,7 +96,7 @@ def _work(parent: Parent, order: Order) -> None:
 
 
 def _loaded(app: "App", queues: Sequence[str]) -> Loaded:
-    from holdfast.cli.introduce import enqueue_commands, start_warnings
+    from holdfast.cli.output.introduction import enqueue_commands, start_warnings
     from holdfast.errors import NoDatabase
 
     try:

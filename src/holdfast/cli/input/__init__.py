@@ -1,0 +1,1 @@
+"""What commands are given: options, filters, ids, the App."""

@@ -1,0 +1,1 @@
+"""Worker processes and the process that supervises them."""
