@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.insights import Figure
-from holdfast.web.activity import _pace
-from holdfast.web.charts import Line, _drawn
+from holdfast.web.view.activity import _pace
+from holdfast.web.view.charts import Line, _drawn
 
 from .conftest import Browser, plant_task, plant_worker, rows
 from .test_pages import plant_kind

@@ -12,7 +12,7 @@ from starlette.routing import Mount
 from holdfast import App
 from holdfast.testing.server import database
 from holdfast.web import Token, User, dashboard
-from holdfast.web.places import Page as DashboardPage
+from holdfast.web.routes import Page as DashboardPage
 from holdfast.web.serving import Serving
 from holdfast.web.site import Site
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import App
 from holdfast._db.driver.connection import connect_sync
-from holdfast.web import bulk, dashboard
+from holdfast.web import bulk_runs, dashboard
 
 from .conftest import HERE, Browser, client, plant_task, plant_worker, rows
 
@@ -297,7 +297,7 @@ async def test_T12_an_action_on_everything_must_be_meant(browser: Browser) -> No
 async def test_T12_an_action_is_bounded_and_can_be_stopped(
     app: App, holdfast_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "MOST", 120)
+    monkeypatch.setattr(bulk_runs, "MOST", 120)
     plant_many(holdfast_url, 300)
     async with client(dashboard(app, auth="trusted"), headers=HERE) as asking:
         browser = Browser(app, asking)
@@ -315,7 +315,7 @@ async def test_T12_an_action_is_bounded_and_can_be_stopped(
 
 
 async def test_T12_not_too_many_at_once(app: App, holdfast_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "AT_ONCE", 0)
+    monkeypatch.setattr(bulk_runs, "AT_ONCE", 0)
     async with client(dashboard(app, auth="trusted"), headers=HERE) as asking:
         assert (await asking.post("/api/bulk", json={"verb": "retry", "q": "kind:x"})).status_code == 429
 

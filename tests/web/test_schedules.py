@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.schedules import ScheduleInfo
-from holdfast.web.amounts import size
-from holdfast.web.plans import next_change, next_plans
+from holdfast.web.view.formats import size
+from holdfast.web.view.plan_times import next_change, next_plans
 
 from .conftest import HERE, Browser, plant_worker, rows
 from .test_operate import changes

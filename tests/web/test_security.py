@@ -15,12 +15,12 @@ from holdfast import App
 from holdfast.errors import ConfigError, DatabaseUnreachable
 from holdfast.web import Token, User, dashboard
 from holdfast.web.auth import Starter, Tokens, parse_tokens
-from holdfast.web.brake import TRIES
-from holdfast.web.hiding import HIDDEN, Hiding, restored
-from holdfast.web.places import Action
-from holdfast.web.problems import problem_of
+from holdfast.web.login_brake import TRIES
+from holdfast.web.routes import Action
 from holdfast.web.serving import Serving
 from holdfast.web.site import Site
+from holdfast.web.view.problems import problem_of
+from holdfast.web.view.redaction import HIDDEN, Hiding, restored
 
 from .conftest import HERE, Browser, client, plant_task, plant_worker, rows
 from .test_schedules import HOURLY, plant_schedule
@@ -160,7 +160,7 @@ async def test_X5_guessing_is_braked(app: App, monkeypatch: pytest.MonkeyPatch, 
     for i in range(TRIES):
         assert await give("x" * 24, f"2001:db8::{i}") == 401
     assert await give("x" * 24, "2001:db8::ffff") == 429
-    monkeypatch.setattr("holdfast.web.brake.WAIT", 0.0)
+    monkeypatch.setattr("holdfast.web.login_brake.WAIT", 0.0)
     assert await give(BOB, "10.0.0.9") == entered
 
 
@@ -491,7 +491,7 @@ async def test_X5_secrets_are_shown_nowhere(browser: Browser, holdfast_url: str)
 
 
 def test_X5_names_of_the_app_are_no_secrets() -> None:
-    from holdfast.web.bulk import RunInfo
+    from holdfast.web.bulk_runs import RunInfo
 
     found = Hiding().of({"queue_tokens": [1], "steps": {"SendToken": ["end"]}})
     assert found == {"queue_tokens": [1], "steps": {"SendToken": ["end"]}}

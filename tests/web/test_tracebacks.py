@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.web.tracebacks import own
+from holdfast.web.view.tracebacks import own
 
 HEAD = "Traceback (most recent call last):\n"
 MINE = '  File "/srv/shop/mail.py", line 3, in send\n    post(to)\n    ^^^^^^^^\n'

@@ -9,8 +9,8 @@ from starlette.types import ASGIApp
 
 from holdfast.app import App
 from holdfast.web.auth import Auth, Role, Token, User
-from holdfast.web.hiding import NAMES
 from holdfast.web.site import Site
+from holdfast.web.view.redaction import NAMES
 
 __all__ = ["Auth", "Role", "Token", "User", "dashboard"]
 

@@ -18,7 +18,7 @@ from typing import Final, Literal, Protocol, TypeAlias, cast, get_args
 from starlette.requests import HTTPConnection
 
 from holdfast.errors import ConfigError
-from holdfast.web.brake import Brake
+from holdfast.web.login_brake import Brake
 
 Role: TypeAlias = Literal["viewer", "operator"]
 """A viewer looks; an operator acts as well."""

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from holdfast.web.problems import Problem, problem_of
+from holdfast.web.view.problems import Problem, problem_of
 
 EVERY = 2.0
 """Seconds between two looks; more if a look takes long."""

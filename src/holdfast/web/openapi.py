@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.web.places import MISSING, Action, Page, Parameter, Place
+from holdfast.web.routes import MISSING, Action, Page, Parameter, Place
 
 _PATH = re.compile(r"\{(\w+)\}")
 PROBLEM = {

@@ -9,8 +9,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.web.auth import LOOPBACK_NAMES, Gate, Starter, ThisMachine, User
-from holdfast.web.prefix import path_of
-from holdfast.web.problems import Problem, Refuse
+from holdfast.web.paths import path_of
+from holdfast.web.view.problems import Problem, Refuse
 
 USER = "holdfast.user"
 """Where the scope of a request has who sent it."""

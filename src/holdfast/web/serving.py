@@ -12,8 +12,8 @@ import uvicorn
 from holdfast.app import App
 from holdfast.errors import ConfigError
 from holdfast.web.auth import TRUSTED, Auth, Starter, is_loopback
-from holdfast.web.hiding import NAMES
 from holdfast.web.site import Site
+from holdfast.web.view.redaction import NAMES
 
 PORT = 8420
 NEXT_PORTS = 20

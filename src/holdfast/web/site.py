@@ -23,17 +23,17 @@ from holdfast._model.read.infos import as_json
 from holdfast.app import App, package_version
 from holdfast.drawing import STYLE
 from holdfast.web import pages
-from holdfast.web.asking import PATIENCE, Act, Look
 from holdfast.web.auth import STAYS, Auth, Starter, Tokens, cookie_name, gate, is_over_tls
-from holdfast.web.bulk import Runs
-from holdfast.web.hiding import NAMES, Hiding
+from holdfast.web.bulk_runs import Runs
+from holdfast.web.context import PATIENCE, Act, Look
 from holdfast.web.live import Streams
 from holdfast.web.openapi import document
-from holdfast.web.places import Action, Page, Place
-from holdfast.web.prefix import path_of, root_of
-from holdfast.web.problems import Problem, problem_of
-from holdfast.web.rendering import address, environment
+from holdfast.web.paths import path_of, root_of
+from holdfast.web.routes import Action, Page, Place
 from holdfast.web.security import NO_LINK, USER, Guard, user_of
+from holdfast.web.view.problems import Problem, problem_of
+from holdfast.web.view.redaction import NAMES, Hiding
+from holdfast.web.view.templates import address, environment
 
 Handler = Callable[[Request], Awaitable[Response]]
 

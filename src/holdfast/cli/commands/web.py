@@ -115,8 +115,8 @@ def _serving(
 ) -> "Serving":
     try:
         from holdfast.web.auth import Starter
-        from holdfast.web.hiding import NAMES
         from holdfast.web.serving import Serving
+        from holdfast.web.view.redaction import NAMES
     except ImportError:
         raise Failure(MISSING, FAILED, "NotInstalled") from None
     return Serving(host, port, auth or Starter(), read_only, label, hosts, (*NAMES, *hide), root_path)

@@ -11,9 +11,9 @@ from holdfast import insights
 from holdfast._model.read.filter import EVERYTHING
 from holdfast._model.read.infos import COUNTED
 from holdfast._sql.repair import Repair, Verb
-from holdfast.web.asking import Act, Look
-from holdfast.web.bulk import MOST, RunInfo
-from holdfast.web.places import action, page
+from holdfast.web.bulk_runs import MOST, RunInfo
+from holdfast.web.context import Act, Look
+from holdfast.web.routes import action, page
 
 SAMPLE = 200
 """Tasks that are looked at to say what matches."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from holdfast.insights import database as asked
 from holdfast.insights.database import History, Index, Server, Table, Transaction
-from holdfast.web.asking import Look
-from holdfast.web.places import page
+from holdfast.web.context import Look
+from holdfast.web.routes import page
 
 LARGEST = 20
 """Indexes that are shown: the largest."""

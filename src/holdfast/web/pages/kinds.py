@@ -9,14 +9,14 @@ from holdfast._model.declare.graph import declared as edges_of
 from holdfast._model.declare.graph import in_order
 from holdfast._model.read.filter import EVERYTHING, Filter
 from holdfast._model.read.infos import KindInfo, Standing
-from holdfast.web.activity import Activity, Pace, Span, activity, last_hour
-from holdfast.web.amounts import amount
-from holdfast.web.asking import Act, Look
+from holdfast.web.context import Act, Look
 from holdfast.web.pages.parked import Group, grouped
 from holdfast.web.pages.queues import Paused
-from holdfast.web.places import action, page
-from holdfast.web.problems import Problem
-from holdfast.web.questions import Question
+from holdfast.web.routes import action, page
+from holdfast.web.view.activity import Activity, Pace, Span, activity, last_hour
+from holdfast.web.view.formats import amount
+from holdfast.web.view.problems import Problem
+from holdfast.web.view.questions import Question
 
 GROUPS = 10
 """Groups of parked tasks that the page of a kind shows."""

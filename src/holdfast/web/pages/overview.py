@@ -9,11 +9,11 @@ from holdfast import insights
 from holdfast._model.read.filter import EVERYTHING
 from holdfast._model.read.infos import COUNTED, KindInfo, QueueInfo
 from holdfast.insights import WorkerInfo
-from holdfast.web.activity import Activity, Span, activity
-from holdfast.web.amounts import amount
-from holdfast.web.asking import Look
+from holdfast.web.context import Look
 from holdfast.web.pages.parked import Group, grouped
-from holdfast.web.places import page
+from holdfast.web.routes import page
+from holdfast.web.view.activity import Activity, Span, activity
+from holdfast.web.view.formats import amount
 
 Tone: TypeAlias = Literal["bad", "warning"]
 

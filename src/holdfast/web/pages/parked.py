@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from holdfast import insights
 from holdfast._model.read.filter import Filter
 from holdfast._model.read.infos import AtLeast, ParkedGroup
-from holdfast.web.asking import Look
-from holdfast.web.places import page
+from holdfast.web.context import Look
+from holdfast.web.routes import page
 
 MOST = 100
 """Groups that are shown."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from holdfast import insights
 from holdfast._model.read.infos import QueueInfo
 from holdfast.insights import WorkerInfo
-from holdfast.web.activity import Pace, last_hour
-from holdfast.web.amounts import amount
-from holdfast.web.asking import Act, Look
+from holdfast.web.context import Act, Look
 from holdfast.web.pages.overview import Banner, banners
-from holdfast.web.places import action, page
-from holdfast.web.problems import Problem
-from holdfast.web.questions import Question
+from holdfast.web.routes import action, page
+from holdfast.web.view.activity import Pace, last_hour
+from holdfast.web.view.formats import amount
+from holdfast.web.view.problems import Problem
+from holdfast.web.view.questions import Question
 
 
 @dataclass(frozen=True)

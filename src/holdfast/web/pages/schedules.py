@@ -10,11 +10,11 @@ import msgspec
 
 from holdfast import schedules as asked
 from holdfast.schedules import Backfill, OccurrenceInfo, Recent, ScheduleInfo
-from holdfast.web.asking import Act, Look
-from holdfast.web.places import action, page
-from holdfast.web.plans import ClockChange, PlanTime, next_change, next_plan, next_plans, told, zone_of
-from holdfast.web.problems import Problem
-from holdfast.web.questions import Question
+from holdfast.web.context import Act, Look
+from holdfast.web.routes import action, page
+from holdfast.web.view.plan_times import ClockChange, PlanTime, next_change, next_plan, next_plans, told, zone_of
+from holdfast.web.view.problems import Problem
+from holdfast.web.view.questions import Question
 
 PAGE = 50
 RECENT = 12

@@ -15,10 +15,10 @@ from holdfast._model.read.visits import Visit, visits
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.insights import AttemptInfo, ChangeInfo, KindInfo, options_bag
-from holdfast.web.asking import Act, Look
-from holdfast.web.hiding import restored
-from holdfast.web.places import action, page
-from holdfast.web.problems import Problem
+from holdfast.web.context import Act, Look
+from holdfast.web.routes import action, page
+from holdfast.web.view.problems import Problem
+from holdfast.web.view.redaction import restored
 
 SHOWN = 100
 """Attempts that are shown: the last ones."""

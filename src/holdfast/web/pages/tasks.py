@@ -9,8 +9,8 @@ import msgspec
 from holdfast import insights
 from holdfast._model.enqueue.ref import TaskInfo
 from holdfast._model.read.filter import Filter
-from holdfast.web.asking import Look
-from holdfast.web.places import page
+from holdfast.web.context import Look
+from holdfast.web.routes import page
 
 PAGE = 50
 TABS = {

@@ -5,10 +5,10 @@ from uuid import UUID
 
 from holdfast import insights
 from holdfast.insights import RunningInfo, WorkerInfo
-from holdfast.web.asking import Act, Look
-from holdfast.web.places import action, page
-from holdfast.web.problems import Problem
-from holdfast.web.questions import Question
+from holdfast.web.context import Act, Look
+from holdfast.web.routes import action, page
+from holdfast.web.view.problems import Problem
+from holdfast.web.view.questions import Question
 
 MOST = 500
 """Workers that are looked at."""

@@ -10,10 +10,10 @@ from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.app import App
 from holdfast.web.auth import User
-from holdfast.web.hiding import Hiding
+from holdfast.web.view.redaction import Hiding
 
 if TYPE_CHECKING:
-    from holdfast.web.bulk import Runs
+    from holdfast.web.bulk_runs import Runs
 
 T = TypeVar("T")
 

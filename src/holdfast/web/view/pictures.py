@@ -12,7 +12,7 @@ from holdfast._model.declare.graph import declared, in_order
 from holdfast.drawing import Drawing, as_svg
 from holdfast.drawing.svg import Address
 from holdfast.insights import AttemptInfo
-from holdfast.web.tones import tone
+from holdfast.web.view.tones import tone
 
 if TYPE_CHECKING:
     from holdfast.web.pages.kinds import KindPage

@@ -11,9 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from holdfast._model.json.text import told
-from holdfast.web import charts, pictures, tracebacks
-from holdfast.web.amounts import amount, lasted, number, size
-from holdfast.web.tones import tone
+from holdfast.web.view import charts, pictures, tracebacks
+from holdfast.web.view.formats import amount, lasted, number, size
+from holdfast.web.view.tones import tone
 
 LONGEST = 20_000
 """Characters of a value that are shown; the rest is in the JSON."""

@@ -16,7 +16,7 @@ from holdfast._model.safe_log import Log
 from holdfast._sql.plans import drive
 from holdfast._sql.repair import Repair, Tally, Verb, many
 from holdfast.app import App
-from holdfast.web.problems import Problem, problem_of
+from holdfast.web.view.problems import Problem, problem_of
 
 log = Log("holdfast.web")
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from holdfast import insights
 from holdfast.insights import By, Figure, Spread
-from holdfast.web.asking import Look
+from holdfast.web.context import Look
 
 Span: TypeAlias = Literal["1h", "24h", "7d"]
 SPANS: tuple[Span, ...] = get_args(Span)

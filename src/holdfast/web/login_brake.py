@@ -5,7 +5,7 @@ import time
 
 from starlette.requests import HTTPConnection
 
-from holdfast.web.problems import Problem
+from holdfast.web.view.problems import Problem
 
 TRIES = 10
 """Wrong tokens from one address before it has to wait."""

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from holdfast._model.json.problems import problem_in
-from holdfast.web.problems import Problem
+from holdfast.web.view.problems import Problem
 
 MISSING = inspect.Parameter.empty
 

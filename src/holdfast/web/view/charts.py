@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from holdfast.web.activity import Activity, Pace, Percentiles
-from holdfast.web.amounts import lasted
+from holdfast.web.view.activity import Activity, Pace, Percentiles
+from holdfast.web.view.formats import lasted
 
 WIDTH, HEIGHT = 600, 100
 """Of the picture; it is drawn as wide as there is room."""

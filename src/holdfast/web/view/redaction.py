@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast._model.json.redact import REPLACED, redact
 from holdfast._model.read.filter import EVERYTHING, Filter, parse_filter
-from holdfast.web.problems import Problem
+from holdfast.web.view.problems import Problem
 
 HIDDEN = "[hidden]"
 """What is shown in place of a secret. Left so in edited args, the secret stays as it was."""

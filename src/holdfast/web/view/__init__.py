@@ -1,0 +1,1 @@
+"""How pages show values: formats, charts, pictures, templates."""
