@@ -1,4 +1,4 @@
-"""The driver: connecting, and running queries. With `trouble` and `link` the only place that knows it."""
+"""The driver: connecting, and running queries. With `errors` and `session` the only place that knows it."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Queries asked by libpq itself, on a connection that is all ours.
 
 The driver's cursors take more CPU time for a claim than the server does, most of it to find out how values are to be
-put, and to describe columns that nobody asks about. Here values travel as `sending` puts them, and rows come back
+put, and to describe columns that nobody asks about. Here values travel as `parameters` puts them, and rows come back
 binary, read by the driver's own loaders.
 """
 

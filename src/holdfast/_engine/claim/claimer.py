@@ -2,7 +2,7 @@
 
 A worker claims for its free slots, plus, if its steps are short, what its measured pace will start within a twentieth
 of a second; longer steps get no claim-ahead, so nothing sits claimed here while another worker is free. How this is
-divided among several queues: see `shares`.
+divided among several queues: see `budget`.
 
 Notifications only shorten the sleep. The order before sleeping is: the idle flag is committed, LISTEN is
 active, one last claim; so whoever enqueues after that claim sees the flag and notifies.

@@ -1,4 +1,4 @@
-"""One of the worker processes of `holdfast worker --processes`: `python -m holdfast.cli.worker.member FD`. See `parent`."""
+"""One of the worker processes of `holdfast worker --processes`: `python -m holdfast.cli.worker.member FD`."""
 
 import asyncio
 import random
