@@ -317,6 +317,7 @@ class SyncApp:
 
     @property
     def _connections(self) -> SyncPool:
+        _refuse_on_a_loop()
         if self._pool is None or self._pool.pid != os.getpid():
             self._pool = SyncPool(self._database().url, self._queries)
         return self._pool
@@ -342,9 +343,10 @@ class SyncApp:
 
 
 def _refuse_on_a_loop() -> None:
-    """To wait here is to stop the loop, and with it the worker that may be in it: then it is for ever."""
+    """To block here is to stop the loop, and with it the worker that may be in it: a wait is then for ever."""
     if asyncio._get_running_loop() is not None:
         raise ConfigError(
-            "app.sync would wait here on the thread of an event loop, where nothing else goes on meanwhile, perhaps "
-            "for ever: await ref.result() of await app.enqueue(…), or call it with await asyncio.to_thread(…)"
+            "app.sync would block the event loop that runs on this thread, and with it all that goes on there: "
+            "await the same method of the app itself, as in await app.enqueue(…), or call this one with "
+            "await asyncio.to_thread(…)"
         )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import ConfigError, EncodeError, EnqueueRefused, KeyTaken, ResultTimeout, TaskNotFound, Tasks
@@ -122,19 +123,33 @@ def test_18_a_forgotten_await_is_told_by_python(project: Project) -> None:
     assert project.sql("SELECT count(*) FROM holdfast.task") == [(0,)]
 
 
-async def test_19_waiting_with_app_sync_on_an_event_loop(holdfast: Harness) -> None:
-    """With a worker in the same loop it would be for ever."""
-    ref = holdfast.app.sync.enqueue(hello.bind("Ada"))
-    cure = r"on the thread of an event loop.*await ref\.result\(\).*asyncio\.to_thread"
-    with pytest.raises(ConfigError, match=cure):
-        ref.result()
-    with pytest.raises(ConfigError, match=cure):
-        holdfast.app.sync.failures()
+async def test_19_app_sync_on_an_event_loop(holdfast: Harness) -> None:
+    """It would block the loop for as long as the database takes; a wait with a worker in the same loop is for ever."""
+    sync = holdfast.app.sync
+    ref = await asyncio.to_thread(sync.enqueue, hello.bind("Ada"))
+    refused: list[Callable[[], object]] = [
+        lambda: sync.enqueue(hello.bind("Ada")),
+        lambda: sync.enqueue_many([hello.bind("Ada")]),
+        lambda: sync.retry(ref.id),
+        lambda: sync.schedules.pause("nightly"),
+        ref.info,
+        ref.result,
+        sync.failures,
+    ]
+    for call in refused:
+        with pytest.raises(ConfigError, match=r"block the event loop.*await app\.enqueue.*asyncio\.to_thread"):
+            call()
+    with psycopg.connect(holdfast.url) as conn:
+        sync.enqueue(hello.bind("Ada"), conn=conn)  # who brings a blocking connection has decided
+        conn.rollback()
     await asyncio.gather(asyncio.to_thread(ref.result, "60s"), holdfast.drain())
 
 
 async def test_24_a_result_that_nobody_works_on(holdfast: Harness) -> None:
-    refs = await holdfast.app.enqueue(hello.bind("Ada")), holdfast.app.sync.enqueue(hello.bind("Ada"))
+    refs = (
+        await holdfast.app.enqueue(hello.bind("Ada")),
+        await asyncio.to_thread(holdfast.app.sync.enqueue, hello.bind("Ada")),
+    )
     for wait in (refs[0].result, asyncio_of(refs[1].result, off_loop=True)):
         with pytest.raises(ResultTimeout) as caught:
             await wait("1s")
@@ -157,7 +172,7 @@ async def test_28_a_result_of_a_task_that_is_not_there(holdfast: Harness) -> Non
 
 async def test_31_the_same_key_twice(holdfast: Harness) -> None:
     held = await holdfast.app.enqueue(hello.bind("Ada"), key="k")
-    for enqueue in (holdfast.app.enqueue, asyncio_of(holdfast.app.sync.enqueue)):
+    for enqueue in (holdfast.app.enqueue, asyncio_of(holdfast.app.sync.enqueue, off_loop=True)):
         with pytest.raises(KeyTaken) as caught:
             await enqueue(hello.bind("Bob"), key="k", on_conflict="raise")
         assert f"task {held.id} (hello, ready) already holds the key 'k' in queue 'default'" in str(caught.value)

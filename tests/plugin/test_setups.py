@@ -1,5 +1,6 @@
 """The plugin in other people's test suites: every mode of asyncio, anyio, def tests, unittest, several processes."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -230,17 +231,17 @@ async def test_connections_from_before_are_not_used_in_the_test_nor_lost(
     def add(a: int, b: int) -> int:
         return a + b
 
-    app.sync.enqueue(add.bind(1, 1))
+    await asyncio.to_thread(app.sync.enqueue, add.bind(1, 1))
     await add.enqueue(2, 2)
     with harness(app) as other:
         assert other.url != holdfast.url
         assert other.enqueued(add) == 0
-        ref = app.sync.enqueue(add.bind(1, 2))
+        ref = await asyncio.to_thread(app.sync.enqueue, add.bind(1, 2))
         assert other.enqueued(add) == 1
         other.drain_sync()
-        assert ref.info().state == "done"
+        assert (await asyncio.to_thread(ref.info)).state == "done"
     assert holdfast.enqueued(add) == 2
-    app.sync.enqueue(add.bind(1, 1))
+    await asyncio.to_thread(app.sync.enqueue, add.bind(1, 1))
     await add.enqueue(2, 2)
     assert holdfast.enqueued(add) == 4
 

@@ -81,6 +81,12 @@ async def test_Q12_what_is_claimed_together_lies_together(holdfast: Harness, cop
 ODD = ["", "\\", "\\n", "\n\t\r", "\\N", '"', "ä€😀", "\\\\.", "{}", "a\\tb", "\u2028", "\x7f", "'", "\\."]
 
 
+async def enqueue_many(holdfast: Harness, calls: list[Any], *, blocking: bool) -> list[Any]:
+    if blocking:
+        return list(await asyncio.to_thread(holdfast.app.sync.enqueue_many, calls))
+    return list(await holdfast.app.enqueue_many(calls))
+
+
 def odd_entries() -> list[Any]:
     made: list[Any] = [Entry(store.bind(value=text), headers={"h": text, text: "x"}) for text in ODD]
     made += [Entry(mail.bind(value=n), delay=n, priority=n % 10) for n in range(20)]
@@ -95,7 +101,7 @@ async def test_Q12_a_copy_writes_what_statements_write(
 ) -> None:
     holdfast.clock.set(datetime(2030, 1, 1, 0, 0, 0, 654321, tzinfo=UTC))
     copied = await holdfast.app.enqueue_many(odd_entries())
-    blocking = holdfast.app.sync.enqueue_many(odd_entries())
+    blocking = await asyncio.to_thread(holdfast.app.sync.enqueue_many, odd_entries())
     assert copies == ["COPY", "COPY"]
     monkeypatch.setattr(plans, "COPIED", 10**9)
     written = await holdfast.app.enqueue_many(odd_entries())
@@ -114,7 +120,11 @@ async def test_Q12_a_copy_of_bare_tasks_writes_what_statements_write(
     """Nothing is said of their times: the table's defaults must come to the same."""
     holdfast.clock.set(datetime(2030, 1, 1, 0, 0, 0, 654321, tzinfo=UTC))
     calls: list[Any] = [store.bind(value=text) for text in ODD] + [mail.bind(value=n) for n in range(MANY)]
-    copied: Any = holdfast.app.sync.enqueue_many(calls) if blocking else await holdfast.app.enqueue_many(calls)
+    copied: Any = (
+        await asyncio.to_thread(holdfast.app.sync.enqueue_many, calls)
+        if blocking
+        else await holdfast.app.enqueue_many(calls)
+    )
     assert copies == ["COPY"]
     monkeypatch.setattr(plans, "COPIED", 10**9)
     written = await holdfast.app.enqueue_many(calls)
@@ -129,7 +139,11 @@ async def test_Q12_each_of_many_gets_a_reference_of_its_own(
     holdfast: Harness, copies: list[str], blocking: bool
 ) -> None:
     calls = [*(store.bind(value=n) for n in range(MANY)), mail.bind(value={"last": True})]
-    refs: Any = holdfast.app.sync.enqueue_many(calls) if blocking else await holdfast.app.enqueue_many(calls)
+    refs: Any = (
+        await asyncio.to_thread(holdfast.app.sync.enqueue_many, calls)
+        if blocking
+        else await holdfast.app.enqueue_many(calls)
+    )
     assert copies == ["COPY"]
     ids = [ref.id for ref in refs]
     assert ids == sorted(set(ids)) and len(ids) == len(calls)
@@ -144,7 +158,9 @@ async def test_Q12_all_or_none(holdfast: Harness, copies: list[str], blocking: b
     holdfast.sql("ALTER TABLE holdfast.task ADD CHECK (args ->> 'value' <> '250')")
     calls = [store.bind(value=n) for n in range(MANY)]
     with pytest.raises(HoldfastError, match="the database refused this"):
-        holdfast.app.sync.enqueue_many(calls) if blocking else await holdfast.app.enqueue_many(calls)
+        await asyncio.to_thread(holdfast.app.sync.enqueue_many, calls) if blocking else await holdfast.app.enqueue_many(
+            calls
+        )
     assert copies == ["COPY"]
     assert count(holdfast) == 0
     await holdfast.app.enqueue_many(calls[:250])

@@ -108,7 +108,7 @@ async def test_W2_W3_a_notification_wakes_long_before_the_poll_interval(holdfast
             ref = await holdfast.app.enqueue(note.bind(9), conn=conn)
         assert await ref.result(timeout=60) == 9
         await until(lambda: worker.claimer.empty, "for the worker to rest")
-        assert holdfast.app.sync.enqueue(note.bind(10)).id
+        assert (await asyncio.to_thread(holdfast.app.sync.enqueue, note.bind(10))).id
         await until(lambda: 10 in order, "for the blocking enqueue")
 
 

@@ -59,7 +59,7 @@ async def test_Q5_workers_archive_what_has_expired_and_whoever_waits_is_told(hol
 async def test_Q5_without_any_worker_a_result_is_not_waited_for(holdfast: Harness) -> None:
     """Nobody has archived it, but it is known that it will never run."""
     refs = await holdfast.app.enqueue_many([Entry(send.bind(1)), Entry(send.bind(2), deadline="2h")], deadline="1h")
-    sync = holdfast.app.sync.enqueue(send.bind(3), deadline=timedelta(hours=1))
+    sync = await asyncio.to_thread(holdfast.app.sync.enqueue, send.bind(3), deadline=timedelta(hours=1))
     holdfast.clock.advance("1h")
     with pytest.raises(TaskExpired, match="is expired: it was not started before its deadline"):
         async with asyncio.timeout(60):  # without a time of its own there is no last look
@@ -120,7 +120,7 @@ async def test_Q2_a_reference_says_what_came_of_the_enqueue(holdfast: Harness) -
     assert (first.enqueued, first.created) == ("created", True)
     again = await app.enqueue(send.bind(1), unique=True)
     assert (again.id, again.enqueued, again.created) == (first.id, "existing", False)
-    replaced = app.sync.enqueue(send.bind(1), unique=True, on_conflict="replace")
+    replaced = await asyncio.to_thread(app.sync.enqueue, send.bind(1), unique=True, on_conflict="replace")
     assert (replaced.id, replaced.enqueued, replaced.created) == (first.id, "replaced", False)
     await holdfast.drain()
     [ended] = await app.enqueue_many([send.bind(1)], unique=True)

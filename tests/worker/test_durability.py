@@ -61,10 +61,10 @@ async def enqueue_all_ways(app: App, **options: Any) -> set[str]:
     await app.enqueue(store.bind(value="keyed"), key="a", **options)
     await app.enqueue_many([store.bind(value="few")], **options)
     await app.enqueue_many([store.bind(value="many")] * MANY, **options)
-    app.sync.enqueue(store.bind(value="sync"), **options)
-    app.sync.enqueue(store.bind(value="sync keyed"), key="b", **options)
-    app.sync.enqueue_many([store.bind(value="sync few")], **options)
-    app.sync.enqueue_many([store.bind(value="sync many")] * MANY, **options)
+    await asyncio.to_thread(lambda: app.sync.enqueue(store.bind(value="sync"), **options))
+    await asyncio.to_thread(lambda: app.sync.enqueue(store.bind(value="sync keyed"), key="b", **options))
+    await asyncio.to_thread(lambda: app.sync.enqueue_many([store.bind(value="sync few")], **options))
+    await asyncio.to_thread(lambda: app.sync.enqueue_many([store.bind(value="sync many")] * MANY, **options))
     app.sync.close()
     ways = {"lone", "keyed", "few", "many", "sync", "sync keyed", "sync few", "sync many"}
     return ways | {f"together {n}" for n in range(5)}

@@ -121,7 +121,7 @@ async def test_Q11_refused_at_the_door_with_nothing_written(holdfast: Harness, v
     with pytest.raises((EnqueueRefused, EncodeError), match=rf"(?i){said}"):
         await holdfast.app.enqueue_many([store.bind(value=1), named("store", {"value": value})])
     with pytest.raises((EnqueueRefused, EncodeError), match=rf"(?i){said}"):
-        holdfast.app.sync.enqueue(named("store", {"value": value}))
+        await asyncio.to_thread(holdfast.app.sync.enqueue, named("store", {"value": value}))
     assert count(holdfast) == 0
 
 
@@ -200,8 +200,10 @@ async def test_T7_an_enqueue_that_was_committed_is_never_told_to_have_failed(hol
             one = await app.enqueue(named("store.main", {"value": 1}), queue="default", priority=0)
             big = await app.enqueue(named("store.main", {"value": "x" * 20_000}), queue="default", priority=0)
             many = await app.enqueue_many([named("store.main", {"value": 2})], queue="default", priority=0)
-        two = app.sync.enqueue(named("store.main", {"value": 3}), queue="default", priority=0)
-        more = app.sync.enqueue_many([named("store.main", {"value": 4})], queue="default", priority=0)
+        two = await asyncio.to_thread(app.sync.enqueue, named("store.main", {"value": 3}), queue="default", priority=0)
+        more = await asyncio.to_thread(
+            app.sync.enqueue_many, [named("store.main", {"value": 4})], queue="default", priority=0
+        )
         app.sync.close()
         for id in (one.id, big.id, many[0].id, two.id, more[0].id):
             assert row(holdfast.url, id)["state"] == "ready"

@@ -96,7 +96,7 @@ async def test_A4_a_setting_of_the_worker_counts_if_nobody_has_said_it(holdfast:
     await holdfast.app.set_queue("mail", retention=timedelta(days=2))
     assert [await holdfast.app.retention(q) for q in ("mail", "default")] == [timedelta(days=2), timedelta(days=8)]
     await holdfast.app.set_queue("mail", retention="default")
-    assert holdfast.app.sync.retention("mail") == timedelta(days=8)
+    assert await asyncio.to_thread(holdfast.app.sync.retention, "mail") == timedelta(days=8)
 
 
 async def test_A4_a_chore_that_cannot_be_done_is_told_once_and_the_worker_works_on(

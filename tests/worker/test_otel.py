@@ -208,8 +208,8 @@ async def test_every_way_to_enqueue_carries_the_context(traced: Traced) -> None:
     with traced.tracer.start_as_current_span("request") as request:
         await asyncio.gather(*[app.enqueue(send.bind(n)) for n in range(20)])
         await app.enqueue(send.bind(1), key="one")
-        app.sync.enqueue(send.bind(2))
-        app.sync.enqueue_many([Entry(send.bind(3), key="three"), Entry(send.bind(4))])
+        await asyncio.to_thread(app.sync.enqueue, send.bind(2))
+        await asyncio.to_thread(app.sync.enqueue_many, [Entry(send.bind(3), key="three"), Entry(send.bind(4))])
         async with await psycopg.AsyncConnection.connect(traced.url) as connection:
             await app.enqueue(send.bind(5), conn=connection)
             await app.enqueue_many([send.bind(6), send.bind(7)], conn=connection)

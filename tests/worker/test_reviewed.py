@@ -239,7 +239,7 @@ async def test_Q2_on_conflict_raise_is_all_or_nothing_in_bulk(holdfast: Harness)
     with pytest.raises(KeyTaken):
         await holdfast.app.enqueue_many(entries)
     with pytest.raises(KeyTaken):
-        holdfast.app.sync.enqueue_many(entries)
+        await asyncio.to_thread(holdfast.app.sync.enqueue_many, entries)
     assert holdfast.enqueued(step) == 1
 
 

@@ -89,7 +89,7 @@ async def test_W4_stop_workers_for_all_and_for_one(app: App, holdfast_url: str, 
         assert await app.stop_workers(one) == 1
         assert await members[0].ended() == 0
         assert [member.process.poll() for member in members[1:]] == [None, None]
-        assert app.sync.stop_workers() == 2
+        assert await asyncio.to_thread(app.sync.stop_workers) == 2
         assert [await member.ended() for member in members] == [0, 0, 0]
     assert sql(holdfast_url, "SELECT count(*) FROM holdfast.worker WHERE stopped_at IS NULL") == [(0,)]
     app.sync.close()
