@@ -127,7 +127,8 @@ def _help(text: str) -> Iterator[str]:
 
 
 def _option_rows(command: click.Command, ctx: click.Context) -> list[tuple[str, str]]:
-    found = [each.get_help_record(ctx) for each in command.get_params(ctx) if isinstance(each, click.Option)]
+    options = [each for each in command.get_params(ctx) if isinstance(each, click.Option) and each.name != "help"]
+    found = [each.get_help_record(ctx) for each in options]
     return [(f"`{names}`", _escaped(" ".join(about.split()))) for names, about in filter(None, found)]
 
 

@@ -18,7 +18,7 @@ def test_28_a_task_that_has_ended(project: Project) -> None:
         said = project.cli(verb, id)
         said.once(
             f"cannot {verb} task {id}: it is already done",
-            "Finished tasks are history; enqueue a new one.",
+            f"Finished tasks are history; to enqueue the same anew: holdfast again {id}",
             code=FAILED,
         )
 

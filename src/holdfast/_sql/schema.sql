@@ -2495,7 +2495,7 @@ CREATE VIEW holdfast.tasks AS
                 WHEN ((NOT ((t.queue)::text IN ( SELECT q.name
                    FROM holdfast.worker o,
                     LATERAL unnest(o.queues) q(name)
-                  WHERE (holdfast.is_live(o.*) AND (q.name IS NOT NULL))))) AND ((((t.kind)::text || '.'::text) || (t.step)::text) IN ( SELECT ((n.name || '.'::text) || s.name)
+                  WHERE (holdfast.is_live(o.*) AND (q.name IS NOT NULL))))) AND ((((t.kind)::text || '.'::text) || (t.step)::text) IN ( SELECT DISTINCT ((n.name || '.'::text) || s.name)
                    FROM holdfast.kind k,
                     LATERAL unnest((k.was || (k.name)::text)) n(name),
                     LATERAL jsonb_object_keys(

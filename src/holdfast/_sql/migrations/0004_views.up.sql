@@ -20,7 +20,7 @@ CREATE VIEW holdfast.tasks AS
                ) THEN CASE
                    WHEN t.queue::text NOT IN (SELECT q.name FROM holdfast.worker o, unnest(o.queues) AS q(name) WHERE holdfast.is_live(o) AND q.name IS NOT NULL)
                     AND t.kind || '.' || t.step IN (
-                       SELECT n.name || '.' || s.name FROM holdfast.kind k, unnest(k.was || k.name::text) AS n(name),
+                       SELECT DISTINCT n.name || '.' || s.name FROM holdfast.kind k, unnest(k.was || k.name::text) AS n(name),
                               jsonb_object_keys(CASE WHEN jsonb_typeof(k.graph) = 'object' THEN k.graph ELSE '{}' END) AS s(name)
                    ) THEN 'unserved'
                    ELSE 'unroutable' END
