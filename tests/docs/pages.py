@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 DOCUMENTS = [
     ROOT / "README.md",
-    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")),
     *sorted(file for file in DOCS.rglob("*.md") if "_build" not in file.parts),
 ]
 

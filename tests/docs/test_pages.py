@@ -11,7 +11,7 @@ from .pages import DOCUMENTS, ROOT, blocks
 from .run_page import expect
 
 LANGUAGES = {"python", "console", "sql", "toml", "json"}
-ELSEWHERE = {"testing.md", "CONTRIBUTING.md"}
+ELSEWHERE = {"testing.md", "CONTRIBUTING.md", "RELEASING.md"}
 RUN = [
     page
     for page in DOCUMENTS
