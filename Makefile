@@ -1,6 +1,8 @@
 # Everything works on a machine with only Python 3.11+, pip and make. `make help` lists the targets.
 PYTHON ?= python3
 ARGS ?=
+# Most tests wait for something most of the time: twice as many processes as cores keep those busy.
+JOBS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -17,7 +19,7 @@ demo: $(VENV)/.demo  ## a story on the terminal, with a server of its own (ARGS=
 	@$(BIN)/holdfast demo $(ARGS)
 
 test: $(VENV)/.test  ## all tests, on a server of their own (ARGS=… goes to pytest)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations 10 $(ARGS)
 
 servers: $(VENV)/.test  ## a selection of tests on PostgreSQL 14 to 17 and on Debian's, as installed (SERVER="14 debian": only these)
 	$(BIN)/python tests/servers.py $(SERVER)
