@@ -27,8 +27,7 @@ from holdfast._db.errors import is_passing, pause_after
 from holdfast._engine.lease import watchdog
 from holdfast._engine.loops import nothing
 from holdfast._engine.observe.progress import ProgressLog
-from holdfast._engine.run.attempt import Attempt, now
-from holdfast._engine.run.executor import fields
+from holdfast._engine.run.attempt import Attempt, fields, now
 from holdfast._engine.run.roster import Roster
 from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.run.attempt import Attempt
-from holdfast._engine.run.executor import fields
+from holdfast._engine.run.attempt import Attempt, fields
 from holdfast._engine.settle.ending import Ending
 from holdfast._model.declare.step import MAIN
 from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed

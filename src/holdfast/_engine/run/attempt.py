@@ -169,3 +169,16 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.stopping = False
+
+
+def fields(attempt: Attempt) -> dict[str, Any]:
+    """What log records about an attempt carry."""
+    found = {
+        "task_id": str(attempt.id),
+        "kind": attempt.kind,
+        "step": attempt.step,
+        "attempt": attempt.number,
+        "queue": attempt.queue,
+        "worker": str(attempt.worker_id),
+    }
+    return found if attempt.trace_id is None else {**found, "trace_id": attempt.trace_id}

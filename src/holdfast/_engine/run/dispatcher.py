@@ -10,8 +10,8 @@ from typing import Any
 from holdfast._db.driver import forks
 from holdfast._engine.claim.claimer import Claimer
 from holdfast._engine.observe.task_log import tell_error
-from holdfast._engine.run.attempt import Attempt, Interruption, StopFlag, now
-from holdfast._engine.run.executor import Execution, fields
+from holdfast._engine.run.attempt import Attempt, Interruption, StopFlag, fields, now
+from holdfast._engine.run.executor import Execution
 from holdfast._engine.run.inline import ENDED, Rest, Runner
 from holdfast._engine.run.roster import Roster
 from holdfast._engine.run.transactional import TransactionalSteps

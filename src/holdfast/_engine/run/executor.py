@@ -222,16 +222,3 @@ class _limit(AbstractAsyncContextManager[None]):  # noqa: N801 - reads as a word
             raise TimeoutError(
                 f"{self._step.kind}.{self._step.name} did not end within its timeout of {self._step.timeout:g} s"
             ) from None
-
-
-def fields(attempt: Attempt) -> dict[str, Any]:
-    """What log records about an attempt carry."""
-    found = {
-        "task_id": str(attempt.id),
-        "kind": attempt.kind,
-        "step": attempt.step,
-        "attempt": attempt.number,
-        "queue": attempt.queue,
-        "worker": str(attempt.worker_id),
-    }
-    return found if attempt.trace_id is None else {**found, "trace_id": attempt.trace_id}

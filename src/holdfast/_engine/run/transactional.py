@@ -20,8 +20,8 @@ from holdfast._db.errors import (
     pause_after,
 )
 from holdfast._db.transactions import StepTransaction, Transactions
-from holdfast._engine.run.attempt import Attempt, now
-from holdfast._engine.run.executor import Execution, fields
+from holdfast._engine.run.attempt import Attempt, fields, now
+from holdfast._engine.run.executor import Execution
 from holdfast._engine.settle.ending import Ending, Recorded, Times, Unsure
 from holdfast._engine.settle.recorder import Recorder
 from holdfast._engine.settle.statements import groups, write

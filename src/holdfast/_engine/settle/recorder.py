@@ -20,8 +20,7 @@ from holdfast._db.driver.connection import LockNotAvailable
 from holdfast._db.driver.session import Answer, Link
 from holdfast._db.errors import is_contended, is_data_error, is_missing_partition, is_passing, tell_no_hint
 from holdfast._engine.observe.task_log import is_heard, tell_error
-from holdfast._engine.run.attempt import Attempt, now
-from holdfast._engine.run.executor import fields
+from holdfast._engine.run.attempt import Attempt, fields, now
 from holdfast._engine.run.roster import Roster
 from holdfast._engine.settle import lost_answers
 from holdfast._engine.settle.continuation import Keeper
