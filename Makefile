@@ -24,10 +24,11 @@ test: $(VENV)/.test  ## all tests, on a server of their own (ARGS=… goes to py
 servers: $(VENV)/.test  ## a selection of tests on PostgreSQL 14 to 17 and on Debian's, as installed (SERVER="14 debian": only these)
 	$(BIN)/python tests/servers.py $(SERVER)
 
-lint: $(VENV)/.dev  ## style, layers
+lint: $(VENV)/.dev  ## style, layers, a line in docs/architecture.md for each module
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.architecture.module_map
 
 types: $(VENV)/.dev  ## mypy --strict and pyright
 	$(BIN)/mypy
