@@ -16,7 +16,7 @@ if _typing.TYPE_CHECKING:
     from holdfast._model.time.duration import Duration
     from holdfast._model.time.plan_times import Plans
     from holdfast._model.time.recurrence import Cron, Every
-    from holdfast._sql.repair import ManyOptions, RetryManyOptions, Tally
+    from holdfast._sql.repair import Tally
     from holdfast.app import App
     from holdfast.errors import (
         ConfigError,
@@ -47,6 +47,7 @@ if _typing.TYPE_CHECKING:
     from holdfast.schedules import OccurrenceInfo, ScheduleInfo, Schedules
     from holdfast.sync import SyncApp, SyncRef
     from holdfast.sync_schedules import SyncSchedules
+    from holdfast.verbs import ManyOptions, RetryManyOptions
 
 __all__ = [
     "App",
@@ -123,12 +124,13 @@ _HOMES = {
     "_model.enqueue.ref": "Failure Progress Ref TaskInfo",
     "_model.run.retry": "Retry",
     "_model.declare.tasks": "Tasks",
-    "_sql.repair": "ManyOptions RetryManyOptions Tally",
+    "_sql.repair": "Tally",
     "_model.time.recurrence": "Cron Every",
     "app": "App",
     "schedules": "OccurrenceInfo ScheduleInfo Schedules",
     "sync": "SyncApp SyncRef",
     "sync_schedules": "SyncSchedules",
+    "verbs": "ManyOptions RetryManyOptions",
 }
 
 if not _typing.TYPE_CHECKING:  # a checker would take it for a promise that every name exists

@@ -15,7 +15,6 @@ from typing_extensions import Unpack
 from holdfast import insights
 from holdfast._db.callers import can_copy, run_on
 from holdfast._db.config.resolve import Database, check_schema, resolve, setting, worker_options
-from holdfast._db.driver.connection import as_uuid
 from holdfast._db.event_loops import PerLoop
 from holdfast._db.failures import Feed
 from holdfast._db.other_database import Elsewheres
@@ -28,6 +27,7 @@ from holdfast._model.declare.kind import Kind
 from holdfast._model.declare.options import EnqueueOptions
 from holdfast._model.declare.tasks import Tasks
 from holdfast._model.enqueue.call import Call, Entry, StepValue, reference
+from holdfast._model.enqueue.ids import as_uuid
 from holdfast._model.enqueue.ref import Failure, Ref, TaskInfo
 from holdfast._model.enqueue.request import Request, durability, request_of, requests_of, shared_durability
 from holdfast._model.garbage import no_collecting

@@ -22,7 +22,8 @@ from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
 from holdfast.errors import HoldfastError, ScheduleError
-from holdfast.insights import json_in, options_bag
+from holdfast.insights import json_in
+from holdfast.verbs import options_bag
 
 T = TypeVar("T")
 

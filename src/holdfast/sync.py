@@ -13,19 +13,18 @@ from uuid import UUID
 from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
-from holdfast import insights
+from holdfast import insights, verbs
 from holdfast._db.background_loop import Background, blocking
 from holdfast._db.callers import can_copy, run_on_sync
 from holdfast._db.config.resolve import Database
-from holdfast._db.driver.connection import as_uuid
 from holdfast._db.failures import Feed
 from holdfast._db.results import Watch
 from holdfast._db.sync_pool import SyncPool
 from holdfast._model.declare.function import Function
 from holdfast._model.declare.kind import Kind
-from holdfast._model.declare.names import check_queue
 from holdfast._model.declare.options import EnqueueOptions
 from holdfast._model.enqueue.call import Call, Entry, StepValue, reference
+from holdfast._model.enqueue.ids import as_uuid
 from holdfast._model.enqueue.ref import Failure, HowEnqueued, Ref, TaskInfo
 from holdfast._model.enqueue.request import Request, durability, request_of, requests_of, shared_durability
 from holdfast._model.garbage import no_collecting
@@ -35,9 +34,10 @@ from holdfast._model.time.schedule import Schedule
 from holdfast._sql import history, plans
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.repair import ManyOptions, Repair, RetryManyOptions, Tally, many
+from holdfast._sql.repair import Tally, in_batches
 from holdfast.errors import ConfigError, DatabaseUnreachable, WrongState
 from holdfast.sync_schedules import SyncSchedules
+from holdfast.verbs import ManyOptions, RetryManyOptions
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -200,7 +200,7 @@ class SyncApp:
     def cancel(self, id: UUID | str, reason: str = "", /, *, by: str | None = None) -> bool:
         """As `App.cancel`, blocking."""
         try:
-            self._run(self._queries.cancel_task(as_uuid(id), insights.options_bag(by=by, why=reason or None)))
+            self._run(verbs.cancel(self._queries, id, by=by, why=reason or None))
         except WrongState:
             return False
         return True
@@ -218,53 +218,50 @@ class SyncApp:
         force: bool = False,
     ) -> None:
         """As `App.retry`, blocking."""
-        strict = True if step is not None and not force else None
-        bag = insights.options_bag(
-            args=args, step=step, by=by, why=why, expected_attempt=expected_attempt, strict=strict
+        query = verbs.retry(
+            self._queries, id, args=args, step=step, force=force, expected_attempt=expected_attempt, by=by, why=why
         )
-        self._run(self._queries.retry(as_uuid(id), bag))
+        self._run(query)
 
     def discard(self, id: UUID | str, /, *, by: str | None = None, why: str | None = None) -> None:
         """As `App.discard`, blocking."""
-        self._run(self._queries.discard(as_uuid(id), insights.options_bag(by=by, why=why)))
+        self._run(verbs.discard(self._queries, id, by=by, why=why))
 
     def again(self, id: UUID | str, /, *, by: str | None = None, why: str | None = None) -> UUID:
         """As `App.again`, blocking."""
-        return self._run(self._queries.again(as_uuid(id), insights.options_bag(by=by, why=why)))
+        return self._run(verbs.again(self._queries, id, by=by, why=why))
 
     def retry_many(self, filter: str, /, **options: Unpack[RetryManyOptions]) -> Tally:
         """As `App.retry_many`, blocking."""
-        return plans.drive_sync(many(self._queries, Repair.of("retry", filter, **options)), self._run)
+        return plans.drive_sync(in_batches(self._queries, verbs.many("retry", filter, **options)), self._run)
 
     def cancel_many(self, filter: str, /, **options: Unpack[ManyOptions]) -> Tally:
         """As `App.cancel_many`, blocking."""
-        return plans.drive_sync(many(self._queries, Repair.of("cancel", filter, **options)), self._run)
+        return plans.drive_sync(in_batches(self._queries, verbs.many("cancel", filter, **options)), self._run)
 
     def discard_many(self, filter: str, /, **options: Unpack[ManyOptions]) -> Tally:
         """As `App.discard_many`, blocking."""
-        return plans.drive_sync(many(self._queries, Repair.of("discard", filter, **options)), self._run)
+        return plans.drive_sync(in_batches(self._queries, verbs.many("discard", filter, **options)), self._run)
 
     def stop_workers(
         self, worker: UUID | str | None = None, /, *, by: str | None = None, why: str | None = None
     ) -> int:
         """As `App.stop_workers`, blocking."""
-        bag = insights.options_bag(by=by, why=why)
-        return self._run(self._queries.stop_workers(None if worker is None else as_uuid(worker), bag))
+        return self._run(verbs.stop_workers(self._queries, worker, by=by, why=why))
 
     def pause(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
         """As `App.pause`, blocking."""
-        return self._run(self._queries.pause(name, insights.options_bag(what=what, by=by, why=why)))
+        return self._run(verbs.pause(self._queries, name, what=what, by=by, why=why))
 
     def resume(self, name: str, *, what: str | None = None, by: str | None = None, why: str | None = None) -> str:
         """As `App.resume`, blocking."""
-        return self._run(self._queries.resume(name, insights.options_bag(what=what, by=by, why=why)))
+        return self._run(verbs.resume(self._queries, name, what=what, by=by, why=why))
 
     def set_queue(
         self, name: str, *, retention: Duration | None = None, by: str | None = None, why: str | None = None
     ) -> None:
         """As `App.set_queue`, blocking."""
-        bag = insights.options_bag(retention=history.given(retention), by=by, why=why)
-        self._run(self._queries.set_queue(check_queue(name), bag))
+        self._run(verbs.set_queue(self._queries, name, retention=retention, by=by, why=why))
 
     def set_default(
         self,
@@ -275,9 +272,7 @@ class SyncApp:
         why: str | None = None,
     ) -> None:
         """As `App.set_default`, blocking."""
-        given = {"retention": history.given(retention), "figures": history.given(figures, "figures")}
-        bag = insights.options_bag(**given, by=by, why=why)
-        self._run(self._queries.set_default(bag))
+        self._run(verbs.set_default(self._queries, retention=retention, figures=figures, by=by, why=why))
 
     def retention(self, queue: str | None = None, /) -> timedelta:
         """As `App.retention`, blocking."""

@@ -11,12 +11,13 @@ import psycopg
 import pytest
 from psycopg import Connection
 
+from holdfast import verbs
 from holdfast._db.errors import explained
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql import repair
 from holdfast._sql.plans import drive_sync
 from holdfast._sql.query import Query
-from holdfast._sql.repair import Repair, Tally, Verb, many
+from holdfast._sql.repair import Tally, Verb, in_batches
 from holdfast.errors import ConfigError, FilterError, WrongState
 
 from .support import BOOM, NOW, Db
@@ -25,7 +26,7 @@ Run = Callable[[Query[Any]], Any]
 
 
 def act(db: Db, verb: Verb, filter: str, run: Run | None = None, **options: Any) -> Tally:
-    return drive_sync(many(db.queries, Repair.of(verb, filter, **options)), run or db.run)
+    return drive_sync(in_batches(db.queries, verbs.many(verb, filter, **options)), run or db.run)
 
 
 def before(db: Db, name: str, happens: Callable[[], object]) -> Run:
@@ -223,7 +224,7 @@ def test_T12_what_cannot_be_meant_is_refused(
     filter: str, options: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        Repair.of("retry", filter, **options)
+        verbs.many("retry", filter, **options)
 
 
 def declare(db: Db) -> None:

@@ -1,32 +1,22 @@
 """One verb on all tasks that a filter lets through: in batches, each task once, whoever else is at work (T12)."""
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-import msgspec
-
-from holdfast._model.declare.names import check_step
-from holdfast._model.read.filter import Filter, parse_filter
+from holdfast._model.read.filter import Filter
 from holdfast._sql.filter_sql import filtered
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
-from holdfast.errors import ConfigError, FilterError
 
 Verb: TypeAlias = Literal["retry", "cancel", "discard"]
 
 BATCH = 100
 """Tasks that are locked and changed by one statement."""
 _MOST = 2**31 - 1
-_SAY_STATE = {
-    "retry": "Say state:parked if you mean all parked tasks.",
-    "cancel": "Say state:ready if you mean all tasks that have not started, state:running for those that have.",
-    "discard": "Say state:parked if you mean all parked tasks.",
-}
 
 
 @dataclass
@@ -42,27 +32,12 @@ class Tally:
     passed_over: Counter[str] = field(default_factory=Counter)
 
 
-class ManyOptions(TypedDict, total=False):
-    """Options of `cancel_many` and `discard_many`."""
-
-    by: str | None
-    why: str | None
-    limit: int | None
-    dry_run: bool
-    progress: Callable[[Tally], object] | None
-
-
-class RetryManyOptions(ManyOptions, total=False):
-    """Options of `retry_many`."""
-
-    step: str | None
-    rate: float | None
-    force: bool
-
-
 @dataclass(frozen=True)
 class Repair:
-    """What was asked for."""
+    """A verb on all tasks that match a filter. `verbs.many` makes and checks it.
+
+    `options` are those of the SQL verb.
+    """
 
     verb: Verb
     chosen: Filter
@@ -71,34 +46,6 @@ class Repair:
     rate: float | None = None
     dry_run: bool = False
     progress: Callable[[Tally], object] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        verb: Verb,
-        filter: str | Filter,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        limit: int | None = None,
-        dry_run: bool = False,
-        progress: Callable[[Tally], object] | None = None,
-        step: str | None = None,
-        rate: float | None = None,
-        force: bool = False,
-    ) -> "Repair":
-        """What was asked for, if it can be meant."""
-        chosen = parse_filter(filter) if isinstance(filter, str) else filter
-        if not chosen:
-            raise FilterError(f"an empty filter means every task. {_SAY_STATE[verb]}")
-        if limit is not None and limit < 1:
-            raise ConfigError(f"limit={limit}: give a number above 0, or None for all")
-        if rate is not None and not (rate > 0 and math.isfinite(rate)):
-            raise ConfigError(f"rate={rate}: give a number of tasks per second above 0, or None for all at once")
-        given = {"by": by, "why": why, "step": None if step is None else check_step(step)}
-        bag = {name: value for name, value in given.items() if value is not None}
-        strict = {"strict": True} if step is not None and not force else {}
-        return cls(verb, chosen, msgspec.json.encode(bag | strict), limit, rate, dry_run, progress)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -120,7 +67,7 @@ class Repair:
         return self.chosen.with_term("state", *self.states)
 
 
-def many(queries: Queries, repair: Repair) -> Plan[Tally]:
+def in_batches(queries: Queries, repair: Repair) -> Plan[Tally]:
     """Batch by batch, from the oldest task to the one that was the newest at the beginning.
 
     What is retried at a rate is all written now, and due one after another: whoever asked may go away.

@@ -49,7 +49,6 @@ from holdfast.insights.rows import (
     ChangeInfo,
     WorkerInfo,
     json_in,
-    options_bag,
 )
 from holdfast.insights.totals import (
     figures,
@@ -99,7 +98,6 @@ __all__ = [
     "look",
     "look_count",
     "not_found",
-    "options_bag",
     "outcome_of",
     "parked_groups",
     "patiently",

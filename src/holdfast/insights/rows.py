@@ -9,7 +9,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast._model.enqueue.ref import Progress, TaskInfo
-from holdfast._model.json.codec import MAX_BYTES, encode
 from holdfast._model.read.infos import KindInfo
 from holdfast._sql.query import Row
 
@@ -201,9 +200,3 @@ def object_in(text: bytes | None) -> dict[str, Any]:
     if found is None or isinstance(found, dict):
         return found or {}
     return {"not an object": found}
-
-
-def options_bag(**options: Any) -> bytes:
-    """The options of an SQL verb: those that were given."""
-    # The args in it have a limit of their own.
-    return encode({name: value for name, value in options.items() if value is not None}, limit=2 * MAX_BYTES)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from holdfast import verbs
 from holdfast._model.read.filter import Filter
 from holdfast._model.safe_log import Log
 from holdfast._sql.plans import drive
-from holdfast._sql.repair import Repair, Tally, Verb, many
+from holdfast._sql.repair import Tally, Verb, in_batches
 from holdfast.app import App
 from holdfast.web.view.problems import Problem, problem_of
 
@@ -88,7 +89,7 @@ class Runs:
         """Begins to do something to all tasks that a filter lets through, at most `MOST`."""
         if sum(each.ended is None for each in self._runs.values()) >= AT_ONCE:
             raise Problem(429, "Too much at once", f"{AT_ONCE} such actions are going on: wait until one has ended.")
-        Repair.of(verb, filter)  # complains now about what cannot be meant
+        verbs.many(verb, filter)  # complains now about what cannot be meant
         id = secrets.token_hex(6)
 
         def info(**told: Any) -> RunInfo:
@@ -124,8 +125,8 @@ class Runs:
                 raise _Stopped
 
         try:
-            repair = Repair.of(verb, filter, by=by, why=why, limit=MOST, progress=after_each_batch)
-            run.tally = await drive(many(app._queries, repair), app._run)
+            repair = verbs.many(verb, filter, by=by, why=why, limit=MOST, progress=after_each_batch)
+            run.tally = await drive(in_batches(app._queries, repair), app._run)
         except _Stopped:
             run.trouble = "It was stopped."
         except Exception as error:

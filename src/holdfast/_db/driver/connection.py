@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
-from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor, postgres
@@ -24,7 +23,6 @@ from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query
 from holdfast.errors import (
     ConfigError,
-    TaskNotFound,
 )
 
 T = TypeVar("T")
@@ -240,15 +238,3 @@ def _run_sync(connection: Connection[Any], query: Query[T], adapted: bool) -> T:
         _adapt(cursor)
     cursor.execute(*_sent(query, adapted), binary=True)
     return query.read(cursor.fetchall() if cursor.description else [])
-
-
-def as_uuid(text: str | UUID) -> UUID:
-    """An id as given by people."""
-    if isinstance(text, UUID):
-        return text
-    try:
-        return UUID(text)
-    except (ValueError, AttributeError, TypeError):
-        raise TaskNotFound(
-            f"{text!r} is not the id of a task: it should look like 01890a5d-ac96-774b-bcce-b302099a8057"
-        ) from None

@@ -10,6 +10,8 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.errors import TaskNotFound
+
 
 class _Clock:
     """Milliseconds and a counter that together never repeat or go back within this process.
@@ -103,6 +105,18 @@ def made_at(id: UUID) -> datetime | None:
         return datetime.fromtimestamp((id.int >> 80) / 1000, UTC) if id.version == 7 else None
     except ValueError:  # written by hand: beyond the year 9999
         return None
+
+
+def as_uuid(text: str | UUID) -> UUID:
+    """An id as given by people."""
+    if isinstance(text, UUID):
+        return text
+    try:
+        return UUID(text)
+    except (ValueError, AttributeError, TypeError):
+        raise TaskNotFound(
+            f"{text!r} is not the id of a task: it should look like 01890a5d-ac96-774b-bcce-b302099a8057"
+        ) from None
 
 
 def _after_fork() -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast._sql.queries import Queries
-    from holdfast._sql.query import Query
     from holdfast._sql.repair import Verb
     from holdfast.sync import SyncApp
 
@@ -82,8 +81,6 @@ def retry(
       holdfast retry --where 'kind:greeter error:FileNotFound' --dry-run
       holdfast retry --where state:retrying --rate 50/s --yes
     """
-    from holdfast._model.declare.names import check_step
-
     if force and step is None:
         raise click.UsageError("--force is for --step.")
     if where is not None and (args_text is not None or expected_attempt is not None):
@@ -91,14 +88,9 @@ def retry(
     if where is not None:
         _do_many(setup, "retry", ids, where, {"step": step, "force": force, "why": why}, way)
         return
-    bag = {
-        "args": None if args_text is None else json_object(args_text, "--args"),
-        "step": None if step is None else check_step(step),
-        "strict": True if step is not None and not force else None,
-        "why": why,
-        "expected_attempt": expected_attempt,
-    }
-    _do(setup, "retry", ids, bag, way)
+    args = None if args_text is None else json_object(args_text, "--args")
+    options = {"args": args, "step": step, "force": force, "why": why, "expected_attempt": expected_attempt}
+    _do(setup, "retry", ids, options, way)
 
 
 @click.command(cls=FilterCommand)
@@ -157,45 +149,43 @@ def again(setup: Setup, /, ids: Sequence[str], why: str | None) -> None:
     Example:
       holdfast again 01890a5d-ac96-774b-bcce-b302099a8057 --why "cancelled by mistake"
     """
-    from holdfast import insights
-
-    options = insights.options_bag(by=me(), why=why)
+    by = me()
 
     def enqueue(app: "SyncApp", queries: "Queries", id: "UUID") -> tuple[dict[str, Any], str]:
-        new = app.ask(queries.again(id, options))
+        new = app.again(id, by=by, why=why)
         return {"id": new, "again": id}, f"{new} is {id} again."
 
     _each(setup, ids, enqueue)
 
 
-def _do(setup: Setup, verb: "Verb", ids: Sequence[str], bag: dict[str, Any], way: dict[str, Any]) -> None:
-    from holdfast import insights
+def _do(setup: Setup, verb: "Verb", ids: Sequence[str], options: dict[str, Any], way: dict[str, Any]) -> None:
+    from holdfast import verbs
 
     if not ids:
         raise click.UsageError("give the ID of a task, or --where FILTER.")
     for option, given in way.items():
         if given and option != "yes":
             raise click.UsageError(f"--{option.replace('_', '-')} is for --where.")
-    options = insights.options_bag(by=me(), **bag)
+    by = me()
 
     def act(app: "SyncApp", queries: "Queries", id: "UUID") -> tuple[dict[str, Any], str]:
-        state = app.ask(_query(queries, verb, id, options))
+        state = app.ask(verbs.ON_ONE[verb](queries, id, by=by, **options))
         return {"id": id, "state": state}, f"{id} is {state}."
 
     _each(setup, ids, act)
 
 
 def _do_many(
-    setup: Setup, verb: "Verb", ids: Sequence[str], where: str, bag: dict[str, Any], way: dict[str, Any]
+    setup: Setup, verb: "Verb", ids: Sequence[str], where: str, options: dict[str, Any], way: dict[str, Any]
 ) -> None:
-    from holdfast._sql.repair import Repair
+    from holdfast import verbs
 
     if ids:
         raise click.UsageError(
             f"give ids or --where, not both. A filter of several terms needs quotes: --where '{where} …'."
         )
     yes = way.pop("yes")
-    act_on_matching(setup, Repair.of(verb, filter_of([where]), by=me(), **bag, **way), yes=yes)
+    act_on_matching(setup, verbs.many(verb, filter_of([where]), by=me(), **options, **way), yes=yes)
 
 
 def _each(
@@ -223,16 +213,6 @@ def _each(
         print_json(answers)
     if failed is not None:
         raise click.exceptions.Exit(failed.code)
-
-
-def _query(queries: "Queries", verb: "Verb", id: "UUID", options: bytes) -> "Query[str]":
-    match verb:
-        case "retry":
-            return queries.retry(id, options)
-        case "cancel":
-            return queries.cancel_task(id, options)
-        case "discard":
-            return queries.discard(id, options)
 
 
 def me() -> str:

@@ -107,7 +107,7 @@ def _ask(repair: "Repair", number: int) -> None:
 def _act(app: "SyncApp", queries: "Queries", repair: "Repair", number: int, tally: "Tally") -> bool:
     """Does it, and keeps the tally; whether Ctrl-C ended it."""
     from holdfast._sql.plans import drive_sync
-    from holdfast._sql.repair import many
+    from holdfast._sql.repair import in_batches
 
     with _told_of_interrupts() as is_interrupted, ProgressLine() as progress:
 
@@ -118,7 +118,7 @@ def _act(app: "SyncApp", queries: "Queries", repair: "Repair", number: int, tall
                 raise _Interrupted
 
         try:
-            drive_sync(many(queries, replace(repair, progress=after_each_batch)), app.ask)
+            drive_sync(in_batches(queries, replace(repair, progress=after_each_batch)), app.ask)
         except _Interrupted:
             return True
     return False

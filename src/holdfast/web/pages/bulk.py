@@ -7,10 +7,10 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import insights
+from holdfast import insights, verbs
 from holdfast._model.read.filter import EVERYTHING
 from holdfast._model.read.infos import COUNTED
-from holdfast._sql.repair import Repair, Verb
+from holdfast._sql.repair import Verb
 from holdfast.web.bulk_runs import MOST, RunInfo
 from holdfast.web.context import Act, Look
 from holdfast.web.routes import action, page
@@ -62,7 +62,7 @@ async def runs(look: Look) -> RunList:
 async def preview(look: Look, *, verb: Verb, q: str = "", id: Ids | None = None) -> Preview:
     """What a verb would change, of the tasks that a filter lets through, or of these ids."""
     chosen = look.hiding.filter(q) if not id else EVERYTHING.with_term("id", *map(str, id))
-    repair = Repair.of(verb, chosen)
+    repair = verbs.many(verb, chosen)
     counted = await look(insights.look_count(look.queries, repair.narrowed))
     found = (await look(insights.look(look.queries, repair.narrowed, limit=SAMPLE))).tasks
     alike = Counter((each.kind, each.step, each.phase, _type(each.error)) for each in found)
@@ -85,7 +85,7 @@ def _type(error: Any) -> str:
 @action("/bulk", lambda run: f"/bulk/{run.id}")
 async def begin(act: Act, *, verb: Verb, q: str, why: str | None = None) -> RunInfo:
     """Begins to retry, cancel or discard everything that a filter lets through, in the background."""
-    repair = Repair.of(verb, act.hiding.filter(q))
+    repair = verbs.many(verb, act.hiding.filter(q))
     counted = await act.app._run(insights.look_count(act.app._queries, repair.narrowed))
     expected = counted.number if counted.is_exact else COUNTED + 1
     return act.runs.begin(act.app, verb, repair.chosen, by=act.by, why=why, expected=expected)

@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from holdfast import insights
+from holdfast import insights, verbs
 from holdfast._model.declare.graph import END
-from holdfast._model.declare.names import check_step
 from holdfast._model.enqueue.ref import TaskInfo
 from holdfast._model.read.visits import Visit, visits
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast.insights import AttemptInfo, ChangeInfo, KindInfo, options_bag
+from holdfast.insights import AttemptInfo, ChangeInfo, KindInfo
 from holdfast.web.context import Act, Look
 from holdfast.web.routes import action, page
 from holdfast.web.view.problems import Problem
@@ -113,30 +112,23 @@ async def retry(
     """
     before = await act.app.info(id)
     changed = None if args is None else _changed(args, before.args)
-    other = None if step is None or step == before.step else check_step(step)
-    bag = options_bag(
-        args=changed,
-        step=other,
-        strict=True if other is not None else None,
-        by=act.by,
-        why=why,
-        expected_attempt=expected_attempt,
+    other = None if step == before.step else step
+    query = verbs.retry(
+        act.app._queries, id, args=changed, step=other, by=act.by, why=why, expected_attempt=expected_attempt
     )
-    return Acted(id, await act.app._run(act.app._queries.retry(id, bag)))
+    return Acted(id, await act.app._run(query))
 
 
 @action("/tasks/{id}/cancel", _to_the_task)
 async def cancel(act: Act, *, id: UUID, why: str | None = None) -> Acted:
     """Cancels a task: at once, or by telling its step if it is running."""
-    bag = options_bag(by=act.by, why=why)
-    return Acted(id, await act.app._run(act.app._queries.cancel_task(id, bag)))
+    return Acted(id, await act.app._run(verbs.cancel(act.app._queries, id, by=act.by, why=why)))
 
 
 @action("/tasks/{id}/discard", _to_the_task)
 async def discard(act: Act, *, id: UUID, why: str | None = None) -> Acted:
     """Gives a parked task up."""
-    bag = options_bag(by=act.by, why=why)
-    return Acted(id, await act.app._run(act.app._queries.discard(id, bag)))
+    return Acted(id, await act.app._run(verbs.discard(act.app._queries, id, by=act.by, why=why)))
 
 
 @action("/tasks/{id}/again", _to_the_task)
