@@ -235,25 +235,26 @@ class App(Operations, Tasks):
         durable = durability(request.durable, self.durable, conn)
         if conn is not None:
             run: Callable[[Query[Any]], Any] = partial(run_on, conn)
-            task = (await plans.drive(plans.new_tasks(self._queries, [request]), run))[0]
-            answer = await plans.drive(plans.enqueue(self._queries, task), run)
-            self._elsewheres.notice(await run(self._queries.notify(task.queue)))
+            (request,) = await plans.drive(plans.new_tasks(self._queries, [request]), run)
+            answer = await plans.drive(plans.enqueue(self._queries, request), run)
+            self._elsewheres.notice(await run(self._queries.notify(request.queue)))
             return answer
-        task = plans.new_task(request) or (await plans.drive(plans.new_tasks(self._queries, [request]), self._run))[0]
+        if not request.complete:
+            (request,) = await plans.drive(plans.new_tasks(self._queries, [request]), self._run)
         try:
-            if not task.keyed and await self._pool.enqueue(task, durable=durable):
-                return plans.Enqueued(task.id, task.kind)
-            plan, wake = plans.enqueue(self._queries, task), self._queries.notify_if_idle(task.queue)
+            if not request.keyed and await self._pool.enqueue(request, durable=durable):
+                return plans.Enqueued(request.id, request.kind)
+            plan, wake = plans.enqueue(self._queries, request), self._queries.notify_if_idle(request.queue)
             return await plans.drive(plan, partial(self._pool.run, then=wake, durable=durable))
         except DatabaseUnreachable:
             queries = self._queries
             # The answer was lost, or the connection had been broken before. Asked again, but never done twice.
             return await self._pool.again(
-                plans.enqueue(queries, task, again=True),
-                queries.archived([task.id]),
-                [queries.notify_if_idle(task.queue)],
+                plans.enqueue(queries, request, again=True),
+                queries.archived([request.id]),
+                [queries.notify_if_idle(request.queue)],
                 durable=durable,
-            ) or plans.Enqueued(task.id, task.kind)
+            ) or plans.Enqueued(request.id, request.kind)
 
     # --- ask and act
 
@@ -393,7 +394,7 @@ class App(Operations, Tasks):
         return Ref(
             answer.id,
             answer.kind,
-            queue=request.queue,
+            queue=request.queue or None,
             enqueued=answer.how,
             tracker=self,
             decode_result=request.decode_result,

@@ -153,20 +153,20 @@ class SyncApp:
     def _enqueue(self, request: Request, conn: object) -> plans.Enqueued:
         durable = durability(request.durable, self._durable(), conn)
         run: Callable[[Query[Any]], Any] = self._run if conn is None else partial(run_on_sync, conn)
-        task = plans.drive_sync(plans.new_tasks(self._queries, [request]), run)[0]
-        plan = plans.enqueue(self._queries, task)
+        (request,) = plans.drive_sync(plans.new_tasks(self._queries, [request]), run)
+        plan = plans.enqueue(self._queries, request)
         if conn is not None:
             answer = plans.drive_sync(plan, run)
-            self._notice(run(self._queries.notify(task.queue)))
+            self._notice(run(self._queries.notify(request.queue)))
             return answer
-        wake = self._queries.notify_if_idle(task.queue)
+        wake = self._queries.notify_if_idle(request.queue)
         try:
             return plans.drive_sync(plan, partial(self._connections.run, then=wake, durable=durable))
         except DatabaseUnreachable:
-            again = plans.enqueue(self._queries, task, again=True)
+            again = plans.enqueue(self._queries, request, again=True)
             return self._connections.again(
-                again, self._queries.archived([task.id]), [wake], durable=durable
-            ) or plans.Enqueued(task.id, task.kind)
+                again, self._queries.archived([request.id]), [wake], durable=durable
+            ) or plans.Enqueued(request.id, request.kind)
 
     @overload
     def ref(self, id: UUID | str, of: Function[..., R] | Kind[R], /) -> SyncRef[R]: ...

@@ -22,9 +22,9 @@ from holdfast._db.migrate import migrate
 from holdfast._db.pool import Pool
 from holdfast._db.transactions import Transactions
 from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.enqueue.request import Request
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Statement
-from holdfast._sql.rows import NewTask
 from holdfast.embedded import Server
 from holdfast.testing.server import new_folder
 from pgbouncer import MISSING, PROGRAM, pgbouncer
@@ -43,8 +43,8 @@ async def app(pooled_url: str) -> AsyncIterator[App]:
     made.sync.close()
 
 
-def new_task(id: UUID | None = None) -> NewTask:
-    return NewTask(id or uuid7(), "default", "greeter", "main", b"{}")
+def new_task(id: UUID | None = None) -> Request:
+    return Request(id or uuid7(), "default", "greeter", "main", b"{}")
 
 
 # --- finding out
@@ -257,7 +257,7 @@ async def test_M1_M3_another_server_behind_the_pooler_is_noticed_before_anything
     await used.close()
 
 
-def follow(task: NewTask) -> Any:
+def follow(task: Request) -> Any:
     yield queries.enqueue(task)
 
 

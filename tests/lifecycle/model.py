@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.rows import NewTask
+from holdfast._model.enqueue.request import Request
 
 from .support import LEASE, NOW, Db
 
@@ -93,7 +93,7 @@ class Model(RuleBasedStateMachine):
         self.log.append((row.id, row.attempt, row.step, row.n, row.moves, outcome, row.worker, row.claimed_at))
 
     def new_task(self, priority: int, delay: int, step: str) -> None:
-        task = NewTask(uuid7(), "default", "m", step, b'{"n": %d}' % self.count(), priority, timedelta(seconds=delay))
+        task = Request(uuid7(), "default", "m", step, b'{"n": %d}' % self.count(), priority, timedelta(seconds=delay))
         assert self.db.run(self.db.queries.enqueue(task))
         self.ids.append(task.id)
         self.rows[task.id] = Row(task.id, step, self.counter, priority, self.now + timedelta(seconds=delay))

@@ -15,9 +15,10 @@ from psycopg.conninfo import make_conninfo
 from holdfast._db.driver.connection import connect_sync, run_sync
 from holdfast._db.driver.pooler import meet_sync
 from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.enqueue.request import Request
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, statements
-from holdfast._sql.rows import Claimed, NewTask
+from holdfast._sql.rows import Claimed
 from holdfast.testing import Clock
 from holdfast.testing.session import Session
 
@@ -97,7 +98,7 @@ class Db:
         **fields: Any,
     ) -> UUID:
         kind, _, name = step.partition(".")
-        task = NewTask(**{"id": uuid7(), "queue": "default", **fields}, kind=kind, step=name, args=args.encode())
+        task = Request(**{"id": uuid7(), "queue": "default", **fields}, kind=kind, step=name, args=args.encode())
         if task.keyed:
             assert self.run(self.queries.enqueue_keyed([task]), via)[0].enqueued == "created"
         else:

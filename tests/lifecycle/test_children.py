@@ -7,19 +7,18 @@ from uuid import UUID
 import pytest
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._model.enqueue.request import OnConflict
+from holdfast._model.enqueue.request import OnConflict, Request
 from holdfast._sql.plans import MANY, drive_sync, settle_with_children
-from holdfast._sql.rows import NewTask
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 from .support import Db
 
 
-def child(n: int, key: str | None = "k", on_conflict: OnConflict = "skip", queue: str = "small") -> NewTask:
-    return NewTask(uuid7(), queue, "greeter", "ReadName", b'{"n": %d}' % n, key=key, on_conflict=on_conflict)
+def child(n: int, key: str | None = "k", on_conflict: OnConflict = "skip", queue: str = "small") -> Request:
+    return Request(uuid7(), queue, "greeter", "ReadName", b'{"n": %d}' % n, key=key, on_conflict=on_conflict)
 
 
-def settle(db: Db, worker: UUID, children: list[NewTask]) -> list[str]:
+def settle(db: Db, worker: UUID, children: list[Request]) -> list[str]:
     """Ends an attempt that enqueued these; gives the names of the statements that it took."""
     task = db.claimed(worker)
     names: list[str] = []
@@ -56,7 +55,7 @@ def test_M7_the_first_child_of_a_key_wins_in_each_queue(db: Db, worker: UUID) ->
 
 
 @pytest.mark.parametrize("earlier", [[], [child(1, on_conflict="raise")], [child(1, on_conflict="replace")]])
-def test_M7_a_taken_key_is_refused_and_nothing_stays(db: Db, worker: UUID, earlier: list[NewTask]) -> None:
+def test_M7_a_taken_key_is_refused_and_nothing_stays(db: Db, worker: UUID, earlier: list[Request]) -> None:
     if not earlier:
         settle(db, worker, [child(1)])
     before = written(db)

@@ -11,15 +11,15 @@ import pytest
 
 from holdfast._db.driver.session import Link
 from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.enqueue.request import Request
 from holdfast._sql.query import Query, Statement
-from holdfast._sql.rows import NewTask
 
 from .support import BEGINNING, KNOWN, LEASE, NOW, Db, ids
 
 
 def test_Q6_higher_priority_first_then_run_at_then_id(db: Db, worker: UUID) -> None:
     tasks = [
-        NewTask(uuid7(), "default", "greeter", "ReadName", b"{}", priority, at=NOW - timedelta(seconds=age))
+        Request(uuid7(), "default", "greeter", "ReadName", b"{}", priority, at=NOW - timedelta(seconds=age))
         for priority, age, _ in itertools.product(range(10), (5, 60), range(2))
     ]
     random.Random(4).shuffle(tasks)

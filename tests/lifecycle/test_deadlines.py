@@ -16,7 +16,7 @@ from holdfast._sql.plans import drive_sync, enqueue_many
 from .support import BOOM, KNOWN, NOW, Db, ids
 from .test_explain import explained, register
 from .test_explain import utc as utc
-from .test_keys import HOUR, asked, follow, new
+from .test_keys import HOUR, follow, new
 
 LATER = datetime(2031, 6, 1, tzinfo=UTC)
 
@@ -40,7 +40,7 @@ def test_Q5_a_deadline_is_stored_by_the_clock_of_the_database(
 ) -> None:
     one = db.enqueue(deadline=deadline)
     (many, _) = drive_sync(
-        enqueue_many(db.queries, [asked(new(None, deadline=deadline)), asked(new("k", deadline=deadline))]), db.run
+        enqueue_many(db.queries, [new(None, deadline=deadline), new("k", deadline=deadline)]), db.run
     )
     for id in (one, many[0].id, many[1].id):
         assert db.task(id)["deadline"] == stored

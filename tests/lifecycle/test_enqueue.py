@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.rows import NewTask
+from holdfast._model.enqueue.request import Request
 
 from .support import NOW, Db, with_text
 
@@ -163,7 +163,7 @@ def test_M2_a_delay_counts_from_the_statement_not_from_the_transaction(db: Db) -
     delay = timedelta(milliseconds=150)
 
     def new(id: UUID) -> Any:
-        return db.queries.enqueue(NewTask(id, "default", "greeter", "ReadName", b"{}", delay=delay))
+        return db.queries.enqueue(Request(id, "default", "greeter", "ReadName", b"{}", delay=delay))
 
     db.run(new(id), other)
     db.run(with_text(new(naive), '"holdfast".now()', "pg_catalog.now()"), other)
@@ -177,18 +177,18 @@ def test_M2_a_delay_counts_from_the_statement_not_from_the_transaction(db: Db) -
 
 def test_an_id_that_exists_is_left_as_it_is(db: Db) -> None:
     id = db.enqueue(args='{"n": 1}')
-    again = NewTask(id, "default", "greeter", "ReadName", b'{"n": 2}')
+    again = Request(id, "default", "greeter", "ReadName", b'{"n": 2}')
     assert db.run(db.queries.enqueue(again)) is False
     assert db.task(id)["args"] == {"n": 1}
 
 
 def test_enqueue_many_answers_the_ids_that_were_new(db: Db) -> None:
     tasks = [
-        NewTask(db.enqueue(), "default", "greeter", "ReadName", b"{}"),
-        NewTask(uuid7(), "default", "greeter", "ReadName", b"{}", headers=b'{"h": "1"}'),
-        NewTask(uuid7(), "default", "greeter", "ReadName", b"{}", deadline=timedelta(hours=1)),
-        NewTask(uuid7(), "default", "greeter", "SayHello", b'{"x": 1}', 4, timedelta(hours=1)),
-        NewTask(uuid7(), "default", "greeter", "SayHello", b"{}", at=NOW + timedelta(days=1)),
+        Request(db.enqueue(), "default", "greeter", "ReadName", b"{}"),
+        Request(uuid7(), "default", "greeter", "ReadName", b"{}", headers=b'{"h": "1"}'),
+        Request(uuid7(), "default", "greeter", "ReadName", b"{}", deadline=timedelta(hours=1)),
+        Request(uuid7(), "default", "greeter", "SayHello", b'{"x": 1}', 4, timedelta(hours=1)),
+        Request(uuid7(), "default", "greeter", "SayHello", b"{}", at=NOW + timedelta(days=1)),
     ]
     assert db.run(db.queries.enqueue_many("default", tasks)) == {task.id for task in tasks[1:]}
     assert db.task(tasks[1].id)["headers"] == {"h": "1"}

@@ -10,9 +10,10 @@ from psycopg import Connection
 
 from holdfast._db.driver.connection import run_sync
 from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.enqueue.request import Request
 from holdfast._sql import plans
 from holdfast._sql.query import Query
-from holdfast._sql.rows import NewTask, Placed
+from holdfast._sql.rows import Placed
 
 from .support import Db
 from .test_keys import HOUR, follow, new
@@ -23,7 +24,7 @@ def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "FREE", 2)
 
 
-def place(db: Db, tasks: Sequence[NewTask], via: Connection[Any] | None = None) -> tuple[list[str], list[Placed]]:
+def place(db: Db, tasks: Sequence[Request], via: Connection[Any] | None = None) -> tuple[list[str], list[Placed]]:
     """Which statements it took, and what came of each task."""
     used: list[str] = []
 
@@ -52,27 +53,27 @@ def test_Q12_free_keys_are_written_as_each_alone_would_be(db: Db) -> None:
     assert [db.task(task.id) for task in made] == written
 
 
-def _held(db: Db) -> list[NewTask]:
+def _held(db: Db) -> list[Request]:
     follow(db, new("b"))
     return [new("a"), new("b"), new("c")]
 
 
-def _twice(db: Db) -> list[NewTask]:
+def _twice(db: Db) -> list[Request]:
     return [new("a"), new("b"), new("a")]
 
 
-def _after_its_end(db: Db) -> list[NewTask]:
+def _after_its_end(db: Db) -> list[Request]:
     first = follow(db, new("b", unique_for=HOUR))
     db.cancel(first.id)
     return [new("a"), new("b"), new("c")]
 
 
-def _id_taken(db: Db) -> list[NewTask]:
+def _id_taken(db: Db) -> list[Request]:
     taken = follow(db, new("other"))
     return [new("a"), new("b", id=taken.id), new("c")]
 
 
-def _expired(db: Db) -> list[NewTask]:
+def _expired(db: Db) -> list[Request]:
     follow(db, new("b", deadline=timedelta(seconds=1)))
     db.clock.advance("1m")
     return [new("a"), new("b"), new("c")]
@@ -89,7 +90,7 @@ def _expired(db: Db) -> list[NewTask]:
     ],
 )
 def test_Q2_whatever_is_in_the_way_each_gets_its_own_answer(
-    db: Db, arranged: Callable[[Db], list[NewTask]], answers: list[str]
+    db: Db, arranged: Callable[[Db], list[Request]], answers: list[str]
 ) -> None:
     used, placed = place(db, arranged(db))
     assert used == ["enqueue_free", "enqueue_keyed"]

@@ -19,13 +19,12 @@ from psycopg import Connection
 
 from holdfast._db.driver.connection import run_sync
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._model.enqueue.request import OnConflict
+from holdfast._model.enqueue.request import OnConflict, Request
 from holdfast._sql.plans import drive_sync, enqueue, enqueue_many
-from holdfast._sql.rows import NewTask
 from holdfast.errors import KeyTaken
 
 from .support import PATIENCE, Db
-from .test_keys import HOUR, asked
+from .test_keys import HOUR
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,9 @@ RULES: list[OnConflict] = ["skip", "raise", "replace"]
 ARGS: dict[str, Any] = {"file": "name.txt", "n": 1}
 
 
-def _task(form: Form, rule: OnConflict, priority: int) -> NewTask:
+def _task(form: Form, rule: OnConflict, priority: int) -> Request:
     args = json.dumps(ARGS).encode()
-    return NewTask(uuid7(), "default", "greeter", "ReadName", args, priority, on_conflict=rule, **form.python)
+    return Request(uuid7(), "default", "greeter", "ReadName", args, priority, on_conflict=rule, **form.python)
 
 
 def python_one(db: Db, via: Connection[Any], form: Form, rule: OnConflict, priority: int = 0) -> UUID:
@@ -58,7 +57,7 @@ def python_one(db: Db, via: Connection[Any], form: Form, rule: OnConflict, prior
 
 def python_many(db: Db, via: Connection[Any], form: Form, rule: OnConflict, priority: int = 0) -> UUID:
     plain = replace(_task(form, "skip", 0), key=None, unique=False, unique_for=None, queue="other")
-    requests = [asked(plain), asked(_task(form, rule, priority))]
+    requests = [plain, _task(form, rule, priority)]
     return drive_sync(enqueue_many(db.queries, requests), partial(run_sync, via))[0][1].id
 
 
@@ -220,5 +219,5 @@ def _all(db: Db, via: Connection[Any], keys: list[str], *, sql: bool) -> int:
     if sql:
         entries = [{"step": "greeter.ReadName", "key": key} for key in keys]
         return len(db.sql("SELECT holdfast.enqueue_many($1::jsonb)", json.dumps(entries), via=via))
-    requests = [asked(NewTask(uuid7(), "default", "greeter", "ReadName", b"{}", key=key)) for key in keys]
+    requests = [Request(uuid7(), "default", "greeter", "ReadName", b"{}", key=key) for key in keys]
     return len(drive_sync(enqueue_many(db.queries, requests), partial(run_sync, via))[0])

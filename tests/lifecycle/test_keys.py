@@ -16,7 +16,6 @@ from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.ref import HowEnqueued
 from holdfast._model.enqueue.request import OnConflict, Request
 from holdfast._sql.plans import Enqueued, drive_sync, enqueue, enqueue_many
-from holdfast._sql.rows import NewTask
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 from .support import Db
@@ -24,33 +23,12 @@ from .support import Db
 HOUR = timedelta(hours=1)
 
 
-def new(key: str | None = "k", args: bytes = b"{}", id: UUID | None = None, **fields: Any) -> NewTask:
-    return NewTask(id or uuid7(), fields.pop("queue", "default"), "greeter", "ReadName", args, key=key, **fields)
-
-
-def asked(task: NewTask) -> Request:
-    """A task as a bulk enqueue is asked for it."""
-    return Request(
-        task.id,
-        task.queue,
-        task.kind,
-        task.step,
-        task.args,
-        task.priority,
-        task.delay,
-        task.at,
-        task.deadline,
-        task.key,
-        task.headers,
-        task.unique,
-        task.unique_for,
-        task.on_conflict,
-        None,
-    )
+def new(key: str | None = "k", args: bytes = b"{}", id: UUID | None = None, **fields: Any) -> Request:
+    return Request(id or uuid7(), fields.pop("queue", "default"), "greeter", "ReadName", args, key=key, **fields)
 
 
 def follow(
-    db: Db, task: NewTask, on_conflict: OnConflict = "skip", *, again: bool = False, via: Connection[Any] | None = None
+    db: Db, task: Request, on_conflict: OnConflict = "skip", *, again: bool = False, via: Connection[Any] | None = None
 ) -> Enqueued:
     plan = enqueue(db.queries, replace(task, on_conflict=on_conflict), again=again)
     return drive_sync(plan, partial(run_sync, via or db.connection))
@@ -155,7 +133,7 @@ def test_M9_at_repeatable_read_the_caller_is_told(db: Db) -> None:
 
 def test_Q2_replace_while_not_yet_started(db: Db, worker: UUID) -> None:
     id = follow(db, new(args=b'{"n": 1}')).id
-    task = NewTask(uuid7(), "default", "greeter", "SayHello", b'{"n": 2}', 5, key="k", headers=b'{"h": "x"}')
+    task = Request(uuid7(), "default", "greeter", "SayHello", b'{"n": 2}', 5, key="k", headers=b'{"h": "x"}')
     assert follow(db, task, "replace") == Enqueued(id, "greeter", "replaced")
     row = db.task(id)
     assert (row["args"], row["step"], row["priority"], row["headers"]) == ({"n": 2}, "SayHello", 5, {"h": "x"})
@@ -203,12 +181,12 @@ def test_Q2_replace_leaves_a_task_that_was_started_alone_and_says_why(
 def test_M17_many_with_keys_are_looked_after_one_by_one(db: Db) -> None:
     held = follow(db, new("a")).id
     tasks = [new("b"), new("a"), new("b"), new(None), new("a", queue="other"), new("a", on_conflict="replace")]
-    answers, queues = drive_sync(enqueue_many(db.queries, [asked(task) for task in tasks]), db.run)
+    answers, queues = drive_sync(enqueue_many(db.queries, tasks), db.run)
     assert queues == {"default", "other"}
     assert [a.how for a in answers] == ["created", "existing", "existing", "created", "created", "replaced"]
     assert [a.id for a in answers] == [tasks[0].id, held, tasks[0].id, tasks[3].id, tasks[4].id, held]
     with pytest.raises(KeyTaken, match=str(held)):
-        drive_sync(enqueue_many(db.queries, [asked(new("x")), asked(new("a", on_conflict="raise"))]), db.run)
+        drive_sync(enqueue_many(db.queries, [new("x"), new("a", on_conflict="raise")]), db.run)
 
 
 def test_M8_an_enqueue_sent_again_after_its_task_ended_must_look_at_the_archive(db: Db, worker: UUID) -> None:

@@ -9,7 +9,7 @@ import pytest
 from psycopg import Connection
 
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._sql.rows import NewTask
+from holdfast._model.enqueue.request import Request
 
 from .support import LEASE, Db
 from .test_keys import follow, new
@@ -254,7 +254,7 @@ def test_a_replace_then_a_claim(db: Db, worker: UUID, first: Connection[Any], se
 def test_a_claim_then_a_replace(db: Db, worker: UUID, first: Connection[Any], second: Connection[Any]) -> None:
     id = db.enqueue(args='{"n": 1}', key="k")
     db.claim(worker, via=first)
-    replacement = NewTask(uuid7(), "default", "greeter", "ReadName", b'{"n": 2}', key="k")
+    replacement = Request(uuid7(), "default", "greeter", "ReadName", b'{"n": 2}', key="k")
     replacing = db.blocked(second, lambda: follow(db, replacement, "replace", via=second))
     commit(first)
     answer = replacing.result(20)

@@ -10,9 +10,8 @@ import pytest
 
 from holdfast import insights
 from holdfast._model.enqueue.ids import uuid7
-from holdfast._model.enqueue.request import OnConflict
+from holdfast._model.enqueue.request import OnConflict, Request
 from holdfast._model.json.codec import encode
-from holdfast._sql.rows import NewTask
 
 from .support import NOW, Db
 from .test_keys import HOUR, follow, new
@@ -40,8 +39,8 @@ def stored_key(db: Db, id: UUID) -> str:
     return str(db.task(id)["key"])
 
 
-def by_python(db: Db, args: Any, **fields: Any) -> NewTask:
-    return NewTask(uuid7(), "default", "greeter", "ReadName", encode(args), unique=True, **fields)
+def by_python(db: Db, args: Any, **fields: Any) -> Request:
+    return Request(uuid7(), "default", "greeter", "ReadName", encode(args), unique=True, **fields)
 
 
 def by_sql(db: Db, args_text: str, step: str = "greeter.ReadName", **options: Any) -> UUID:

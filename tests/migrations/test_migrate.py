@@ -17,8 +17,8 @@ from psycopg.conninfo import make_conninfo
 from holdfast._db.driver.connection import connect, connect_sync, run_sync
 from holdfast._db.migrate import _objects, check_version, latest, migrate, migrations, script, status
 from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.enqueue.request import Request
 from holdfast._sql.queries import Queries
-from holdfast._sql.rows import NewTask
 from holdfast.errors import ConfigError, SchemaError
 
 from .conftest import execute
@@ -136,7 +136,7 @@ async def test_X4_schemas_live_side_by_side(holdfast_url: str) -> None:
     one, two = Queries("holdfast"), Queries("other")
     id = uuid7()
     with connect_sync(holdfast_url) as connection:
-        assert run_sync(connection, two.enqueue(NewTask(id, "default", "greeter", "main", b"{}")))
+        assert run_sync(connection, two.enqueue(Request(id, "default", "greeter", "main", b"{}")))
         assert run_sync(connection, two.cancel_task(id, b"{}")) == "cancelled"
         assert run_sync(connection, two.archived([id])) and not run_sync(connection, one.archived([id]))
         assert connection.execute(b"SELECT holdfast.channel(), other.channel()").fetchall() == [("holdfast", "other")]
@@ -222,7 +222,7 @@ async def test_X1_migrate_is_safe_with_live_workers(holdfast_url: str) -> None:
 
     def work(connection: psycopg.Connection[Any]) -> None:
         id = uuid7()
-        run_sync(connection, queries.enqueue(NewTask(id, "default", "greeter", "main", b"{}")))
+        run_sync(connection, queries.enqueue(Request(id, "default", "greeter", "main", b"{}")))
         marks = [datetime(1000, 1, 1, tzinfo=UTC)] * 10
         for task in run_sync(
             connection,

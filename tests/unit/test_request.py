@@ -43,7 +43,7 @@ def test_an_entry_has_options_of_its_own() -> None:
 
 def test_a_named_call_leaves_the_queue_to_the_database() -> None:
     request = request_of(named("send", {"to": "x"}))
-    assert (request.queue, request.priority, request.args) == (None, None, b'{"to":"x"}')
+    assert (request.complete, request.args) == (False, b'{"to":"x"}')
 
 
 @pytest.mark.parametrize(

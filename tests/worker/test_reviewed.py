@@ -19,11 +19,12 @@ from holdfast._engine.run.attempt import Attempt
 from holdfast._engine.run.executor import Execution
 from holdfast._model.declare.step import Step
 from holdfast._model.enqueue.ids import uuid7
+from holdfast._model.enqueue.request import Request
 from holdfast._model.run.context import Offers
 from holdfast._model.run.outcome import Released
 from holdfast._model.run.tracing import Tracing
 from holdfast._sql.query import Query
-from holdfast._sql.rows import Claimed, NewTask
+from holdfast._sql.rows import Claimed
 from holdfast.testing import Harness
 
 from .support import running, until
@@ -73,7 +74,7 @@ async def test_M6_a_connection_is_not_used_again_after_a_failed_pipeline(holdfas
     """What the driver believes to be prepared on it, the server may have skipped."""
     link = holdfast.worker(queues="default")._links["settle"]
     queries = holdfast.app._queries
-    refused: Query[Any] = queries.enqueue(NewTask(uuid7(), "default", "greeter", "ReadName", b"no JSON"))
+    refused: Query[Any] = queries.enqueue(Request(uuid7(), "default", "greeter", "ReadName", b"no JSON"))
     await link.transact([queries.schema_version()])
     used = link._connection
     with pytest.raises(DriverError):

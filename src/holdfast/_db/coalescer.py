@@ -24,9 +24,9 @@ from holdfast._db.driver.connection import CALL_TIMEOUT, DriverError
 from holdfast._db.driver.durability import to_say
 from holdfast._db.driver.pipeline import Wire
 from holdfast._db.errors import is_unknown, is_unusable, tell_no_hint
+from holdfast._model.enqueue.request import Request
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.rows import NewTask
 
 MOST = 1000
 """Tasks in one batch."""
@@ -45,7 +45,7 @@ class Alone(Exception):
 
 
 class _Wanted(msgspec.Struct, eq=False):
-    task: NewTask
+    task: Request
     durable: bool
     answer: "asyncio.Future[bool]"
 
@@ -75,7 +75,7 @@ class Coalescer:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def enqueue(self, task: NewTask, *, durable: bool) -> bool:
+    async def enqueue(self, task: Request, *, durable: bool) -> bool:
         """Whether the task is new. Raises `Alone` if it must be sent by itself, and the driver's errors."""
         if self._wire is None or self._wire.broken:
             await self._open()
@@ -215,12 +215,12 @@ class Coalescer:
         first = self._first[batch[0].durable]
         if len(batch) == 1 and batch[0].task.bare:
             return [*first, self._queries.enqueue_bare(batch[0].task)]
-        by_queue: dict[str, list[NewTask]] = {}
+        by_queue: dict[str, list[Request]] = {}
         for wanted in batch:
             by_queue.setdefault(wanted.task.queue, []).append(wanted.task)
         return [*first, *(self._write(queue, group) for queue, group in sorted(by_queue.items()))]
 
-    def _write(self, queue: str, tasks: list[NewTask]) -> Query[Any]:
+    def _write(self, queue: str, tasks: list[Request]) -> Query[Any]:
         if len(tasks) == 1:
             return self._queries.enqueue(tasks[0])
         first = tasks[0].others

@@ -21,10 +21,10 @@ from holdfast._db.driver.durability import learn, to_say
 from holdfast._db.driver.pooler import meet
 from holdfast._db.errors import READ_ONLY, explained, explaining, tell_no_hint
 from holdfast._db.stale_connections import Patience
+from holdfast._model.enqueue.request import Request
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.rows import NewTask
 from holdfast.errors import DatabaseUnreachable
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Pool:
         self._readers: weakref.WeakSet[AsyncConnection[Any]] = weakref.WeakSet()
         self._coalescer = Coalescer(queries, self._open)
 
-    async def enqueue(self, task: NewTask, *, durable: bool) -> bool:
+    async def enqueue(self, task: Request, *, durable: bool) -> bool:
         """Writes a task without a key, with those that others want at the same time; False if its id exists."""
         try:
             return await self._coalescer.enqueue(task, durable=durable)

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from holdfast._model.enqueue.request import Request
-from holdfast._sql.rows import NewTask
 from holdfast.errors import EnqueueRefused
 
 AT_ONCE = 1000
@@ -18,7 +17,7 @@ AT_ONCE = 1000
 NULL = "\\N"
 
 
-def pieces(tasks: Iterable[NewTask | Request], now: datetime) -> Iterator[bytes]:
+def pieces(tasks: Iterable[Request], now: datetime) -> Iterator[bytes]:
     """The rows in pieces, in UTF-8: id, queue, kind, step, priority, run_at, created_at, deadline, args, headers.
 
     Requests say all of that themselves, if nothing is left to what is declared in the database.
@@ -37,7 +36,7 @@ def pieces(tasks: Iterable[NewTask | Request], now: datetime) -> Iterator[bytes]
         yield "".join(rows).encode()
 
 
-def bare_pieces(tasks: Iterable[NewTask | Request]) -> Iterator[bytes]:
+def bare_pieces(tasks: Iterable[Request]) -> Iterator[bytes]:
     """The same of tasks that are all bare, with nothing to say but: id, queue, kind, step, priority, args."""
     alike: dict[tuple[object, ...], str] = {}
     left = iter(tasks)
@@ -52,10 +51,10 @@ def bare_pieces(tasks: Iterable[NewTask | Request]) -> Iterator[bytes]:
         yield "".join(rows).encode()
 
 
-def _middle(task: NewTask | Request, now: datetime) -> str:
+def _middle(task: Request, now: datetime) -> str:
     run_at = _time(now, task.delay if task.at is None else task.at)
     deadline = NULL if task.deadline is None else _time(now, task.deadline)
-    return "\t".join((str(task.queue), task.kind, task.step, str(task.priority), run_at, _time(now, now), deadline))
+    return "\t".join((task.queue, task.kind, task.step, str(task.priority), run_at, _time(now, now), deadline))
 
 
 def _time(now: datetime, when: datetime | timedelta) -> str:

@@ -12,11 +12,11 @@ import msgspec
 
 from holdfast._model.declare.step import MAIN
 from holdfast._model.enqueue.ref import HowEnqueued
-from holdfast._model.enqueue.request import Request, in_order_of_claims
+from holdfast._model.enqueue.request import AS_DECLARED, PRIORITY_AS_DECLARED, Request, in_order_of_claims
 from holdfast._sql.copy_format import bare_pieces, pieces
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.rows import Declared, NewTask, Placed
+from holdfast._sql.rows import Declared, Placed
 from holdfast.errors import EnqueueRefused, KeyTaken
 
 T = TypeVar("T")
@@ -58,52 +58,29 @@ def drive_sync(plan: Plan[T], run: Callable[[Query[Any]], Any]) -> T:
         return end.value  # type: ignore[no-any-return]
 
 
-def new_tasks(queries: Queries, requests: Sequence[Request]) -> Plan[list[NewTask]]:
-    """The rows to write; what the code does not say, the declared kind does."""
-    made: list[NewTask] = []
+def new_tasks(queries: Queries, requests: Sequence[Request]) -> Plan[list[Request]]:
+    """The requests, complete: queue, priority and step that one does not say are those of its declared kind."""
+    made: list[Request] = []
     known: dict[str, Declared] = {}
     for request in requests:
-        queue, priority, step = request.queue, request.priority, request.step
-        if queue is None or priority is None:
+        if not request.complete:
             if request.kind not in known:
                 known[request.kind] = (yield queries.declared(request.kind)) or Declared("default", 0, MAIN)
             declared = known[request.kind]
+            step = request.step
             if step == MAIN and declared.first is None:
                 raise EnqueueRefused(f"{request.kind} has several steps: name the first, {request.kind}.Step")
-            queue = declared.queue if queue is None else queue
-            priority = declared.priority if priority is None else priority
-            step = declared.first if step == MAIN and declared.first is not None else step
-        made.append(_new_task(request, queue, priority, step))
+            request = msgspec.structs.replace(
+                request,
+                queue=declared.queue if request.queue == AS_DECLARED else request.queue,
+                priority=declared.priority if request.priority == PRIORITY_AS_DECLARED else request.priority,
+                step=declared.first if step == MAIN and declared.first is not None else step,
+            )
+        made.append(request)
     return made
 
 
-def new_task(request: Request) -> NewTask | None:
-    """The row to write if the code says all; else None: see `new_tasks`."""
-    if request.queue is None or request.priority is None:
-        return None
-    return _new_task(request, request.queue, request.priority, request.step)
-
-
-def _new_task(request: Request, queue: str, priority: int, step: str) -> NewTask:
-    return NewTask(
-        request.id,
-        queue,
-        request.kind,
-        step,
-        request.args,
-        priority,
-        request.delay,
-        request.at,
-        request.deadline,
-        request.key,
-        request.headers,
-        request.unique,
-        request.unique_for,
-        request.on_conflict,
-    )
-
-
-def enqueue(queries: Queries, task: NewTask, *, again: bool = False) -> Plan[Enqueued]:
+def enqueue(queries: Queries, task: Request, *, again: bool = False) -> Plan[Enqueued]:
     """One task, once per key. Sent `again` after a lost answer, a task with the same id is the one that was meant."""
     if task.keyed:
         (placed,) = yield queries.enqueue_keyed([task])
@@ -114,7 +91,7 @@ def enqueue(queries: Queries, task: NewTask, *, again: bool = False) -> Plan[Enq
 
 
 def settle_with_children(
-    queries: Queries, write: Query[dict[UUID, Any]], children: Sequence[NewTask]
+    queries: Queries, write: Query[dict[UUID, Any]], children: Sequence[Request]
 ) -> Plan[dict[UUID, Any]]:
     """Records how one attempt ended and enqueues what it asked for, if the write was accepted; for one transaction."""
     written: dict[UUID, Any] = yield write
@@ -161,7 +138,7 @@ class Many(msgspec.Struct, frozen=True):
 
     @property
     def keyed(self) -> bool:
-        return any(request.key is not None or request.unique for request in self.requests)
+        return any(request.keyed for request in self.requests)
 
     def as_asked(self) -> list[Enqueued]:
         return [Enqueued(request.id, request.kind) for request in self.requests]
@@ -171,14 +148,14 @@ def _queues_of_plain(requests: Sequence[Request]) -> set[str] | None:
     """The queues of requests that say all and have no keys; None if others are among them."""
     queues: set[str] = set()
     for request in requests:
-        if request.queue is None or request.priority is None or request.key is not None or request.unique:
+        if request.keyed or not request.complete:
             return None
         queues.add(request.queue)
     return queues
 
 
 def _enqueue_all(
-    queries: Queries, tasks: Sequence[NewTask], *, copy: bool = False, again: bool = False
+    queries: Queries, tasks: Sequence[Request], *, copy: bool = False, again: bool = False
 ) -> Plan[list[Enqueued]]:
     keyed = [task for task in tasks if task.keyed]
     plain = [task for task in tasks if not task.keyed] if keyed else tasks
@@ -197,7 +174,7 @@ def _enqueue_all(
     return answers
 
 
-def _place(queries: Queries, tasks: Sequence[NewTask]) -> Plan[list[Placed]]:
+def _place(queries: Queries, tasks: Sequence[Request]) -> Plan[list[Placed]]:
     """Writes tasks with keys: many at once if nobody is in the way, else in a statement that takes key after key."""
     if len(tasks) >= FREE and not any(task.unique_for for task in tasks) and (yield queries.enqueue_free(tasks)):
         return [Placed(task.id, task.kind, "created", None) for task in tasks]
@@ -205,13 +182,13 @@ def _place(queries: Queries, tasks: Sequence[NewTask]) -> Plan[list[Placed]]:
     return placed
 
 
-def _write(queries: Queries, tasks: Sequence[NewTask], *, copy: bool) -> Plan[set[UUID] | None]:
+def _write(queries: Queries, tasks: Sequence[Request], *, copy: bool) -> Plan[set[UUID] | None]:
     """Writes tasks without keys, a statement per queue and part, or a COPY if there are many. Which of them were new;
     None if all were: a COPY fails otherwise."""
     if copy and len(tasks) >= COPIED:
         yield from _copy(queries, tasks)
         return None
-    by_queue: dict[str, list[NewTask]] = {}
+    by_queue: dict[str, list[Request]] = {}
     for task in tasks:
         by_queue.setdefault(task.queue, []).append(task)
     created: set[UUID] = set()
@@ -221,7 +198,7 @@ def _write(queries: Queries, tasks: Sequence[NewTask], *, copy: bool) -> Plan[se
     return created
 
 
-def _copy(queries: Queries, tasks: Sequence[NewTask | Request]) -> Plan[None]:
+def _copy(queries: Queries, tasks: Sequence[Request]) -> Plan[None]:
     tasks = in_order_of_claims(tasks)
     if all(task.bare for task in tasks):
         yield queries.copy_bare_tasks(bare_pieces(tasks))
@@ -230,7 +207,7 @@ def _copy(queries: Queries, tasks: Sequence[NewTask | Request]) -> Plan[None]:
         yield queries.copy_tasks(pieces(tasks, now))
 
 
-def _enqueued(task: NewTask, placed: Placed) -> Enqueued:
+def _enqueued(task: Request, placed: Placed) -> Enqueued:
     key = "this unique task" if task.key is None else f"the key {task.key!r}"
     match placed.enqueued:
         case "id taken":
@@ -254,5 +231,5 @@ def _enqueued(task: NewTask, placed: Placed) -> Enqueued:
     return Enqueued(placed.id, placed.kind, placed.enqueued)
 
 
-def _id_taken(task: NewTask) -> EnqueueRefused:
+def _id_taken(task: Request) -> EnqueueRefused:
     return EnqueueRefused(f"there is already a task with the id {task.id}")

@@ -1,13 +1,9 @@
 """What statements give and take: rows by their names."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
-
-import msgspec
-
-from holdfast._model.enqueue.request import OnConflict
 
 
 class Claimed(NamedTuple):
@@ -119,47 +115,3 @@ class Placed(NamedTuple):
         "created", "replaced", "existing", "running", "started", "parked", "ended", "id taken", "contended"
     ]
     state: str | None
-
-
-class NewTask(msgspec.Struct, frozen=True, gc=False):
-    """A task to be enqueued, everything encoded and checked."""
-
-    id: UUID
-    queue: str
-    kind: str
-    step: str
-    args: bytes
-    priority: int = 0
-    delay: timedelta = timedelta(0)
-    at: datetime | None = None
-    deadline: timedelta | datetime | None = None
-    key: str | None = None
-    headers: bytes | None = None
-    unique: bool = False
-    unique_for: timedelta | None = None
-    on_conflict: OnConflict = "skip"
-
-    @property
-    def keyed(self) -> bool:
-        """Whether it has a key, given or made from its args."""
-        return self.key is not None or self.unique
-
-    @property
-    def bare(self) -> bool:
-        """Whether it is due at once, and has neither deadline nor headers: as most are."""
-        return not self.delay and self.at is None and self.deadline is None and self.headers is None
-
-    @property
-    def others(self) -> tuple[object, ...]:
-        """All that an enqueue without a key writes, but id and args: tasks in which it is equal are alike."""
-        return self.queue, self.kind, self.step, self.priority, self.delay, self.at, self.deadline, self.headers
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """The deadline, if it was given as a time."""
-        return self.deadline if isinstance(self.deadline, datetime) else None
-
-    @property
-    def expires_in(self) -> timedelta | None:
-        """The deadline, if it was given as a length of time: counted by the database's clock."""
-        return self.deadline if isinstance(self.deadline, timedelta) else None

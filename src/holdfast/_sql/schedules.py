@@ -19,7 +19,6 @@ from holdfast._sql import plans
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.rows import NewTask
 from holdfast.errors import HoldfastError
 
 SOONEST, LATEST = 1.0, 60.0
@@ -105,7 +104,6 @@ class _Occurrence:
     request: Request | None
     skipped: str | None
     open: bool
-    task: NewTask | None = None
 
     def row(self) -> dict[str, Any]:
         return {
@@ -113,8 +111,8 @@ class _Occurrence:
             "scope": self.scope,
             "plan_time": self.plan,
             "due_at": self.due_at,
-            "task_id": None if self.task is None else self.task.id,
-            "queue": None if self.task is None else self.task.queue,
+            "task_id": None if self.request is None else self.request.id,
+            "queue": None if self.request is None else self.request.queue,
             "skipped": self.skipped,
             "open": self.open,
         }
@@ -279,16 +277,16 @@ def record(
     if not occurrences:
         return
     wanted = [o for o in occurrences if o.request is not None]
-    tasks = yield from plans.new_tasks(queries, [o.request for o in wanted if o.request is not None])
-    for occurrence, task in zip(wanted, tasks, strict=True):
-        occurrence.task = task
+    requests = yield from plans.new_tasks(queries, [o.request for o in wanted if o.request is not None])
+    for occurrence, request in zip(wanted, requests, strict=True):
+        occurrence.request = request
     created: set[UUID] = yield queries._query(
         "record_occurrences",
         lambda rows: {row[0] for row in rows},
         occurrences=_json([o.row() for o in occurrences]),
         by_hand=by_hand,
     )
-    ours = [o.request for o in wanted if o.request is not None and o.request.id in created]
+    ours = [request for request in requests if request.id in created]
     if not ours:
         return
     answers, queues = yield from plans.enqueue_many(queries, ours)

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast._engine.run.attempt import Attempt
 from holdfast._model.declare.tasks import Tasks
+from holdfast._model.enqueue.request import Request
 from holdfast._model.run.outcome import (
     NO_RESULT,
     Advanced,
@@ -20,7 +21,7 @@ from holdfast._model.run.outcome import (
     Retried,
     Snoozed,
 )
-from holdfast._sql.rows import Fence, NewTask
+from holdfast._sql.rows import Fence
 
 LARGEST_FLUSH = 1000
 LARGEST_BYTES = 8 * 1024 * 1024
@@ -43,7 +44,7 @@ class Ending(msgspec.Struct, eq=False):
     outcome: Outcome
     kept: bool = False
     sent: float = 0.0
-    children: Sequence[NewTask] = ()
+    children: Sequence[Request] = ()
     tries: int = 0
     otherwise: Outcome | None = None
 

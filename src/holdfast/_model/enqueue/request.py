@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -26,50 +26,69 @@ MAX_HEADERS = 64 * 1024
 OnConflict: TypeAlias = Literal["skip", "raise", "replace"]
 
 
+AS_DECLARED = ""
+"""The queue of a request that leaves it to its kind, as workers declared it."""
+PRIORITY_AS_DECLARED = -1
+"""The priority of a request that leaves it to its kind, as workers declared it."""
+
+
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """A task to be enqueued. Queue and priority are None if only the database knows them."""
+    """A task to be enqueued: checked and encoded by `request_of`, written by the statements of `enqueue.sql`.
+
+    A request by name may leave its queue and priority to its kind. `plans.new_tasks` reads them from the database
+    before the task is written.
+    """
 
     id: UUID
-    queue: str | None
+    queue: str
     kind: str
     step: str
     args: bytes
-    priority: int | None
-    delay: timedelta
-    at: datetime | None
-    deadline: timedelta | datetime | None
-    key: str | None
-    headers: bytes | None
-    unique: bool
-    unique_for: timedelta | None
-    on_conflict: OnConflict
-    decode_result: Any
+    priority: int = 0
+    delay: timedelta = timedelta(0)
+    at: datetime | None = None
+    deadline: timedelta | datetime | None = None
+    key: str | None = None
+    headers: bytes | None = None
+    unique: bool = False
+    unique_for: timedelta | None = None
+    on_conflict: OnConflict = "skip"
+    decode_result: Any = None
     durable: bool | None = None
     """Whether to wait for the disk; None: as the App says."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it says its queue and priority itself."""
+        return self.queue != AS_DECLARED and self.priority != PRIORITY_AS_DECLARED
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it has a key, given or made from its args."""
+        return self.key is not None or self.unique
 
     @property
     def bare(self) -> bool:
         """Whether it is due at once, and has neither deadline nor headers: as most are."""
         return not self.delay and self.at is None and self.deadline is None and self.headers is None
 
+    @property
+    def others(self) -> tuple[object, ...]:
+        """All that an enqueue without a key writes, but id and args: tasks in which it is equal are alike."""
+        return self.queue, self.kind, self.step, self.priority, self.delay, self.at, self.deadline, self.headers
 
-_NO_OPTIONS = Request(
-    id=UUID(int=0),
-    queue=None,
-    kind="",
-    step="",
-    args=b"",
-    priority=None,
-    delay=timedelta(0),
-    at=None,
-    deadline=None,
-    key=None,
-    headers=None,
-    unique=False,
-    unique_for=None,
-    on_conflict="skip",
-    decode_result=None,
-)
+    @property
+    def expires_at(self) -> datetime | None:
+        """The deadline, if it was given as a time."""
+        return self.deadline if isinstance(self.deadline, datetime) else None
+
+    @property
+    def expires_in(self) -> timedelta | None:
+        """The deadline, if it was given as a length of time: counted by the database's clock."""
+        return self.deadline if isinstance(self.deadline, timedelta) else None
+
+
+_NO_OPTIONS = Request(UUID(int=0), AS_DECLARED, "", "", b"")
 """What there is without any option."""
 
 
@@ -88,13 +107,14 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
         call = call_of(what)
         _check_names(given)
         delay, at = _when(given)
+        priority = PRIORITY_AS_DECLARED if call.priority is None else call.priority
         return Request(
             id=uuid7(),
-            queue=check_queue(given["queue"]) if "queue" in given else call.queue,
+            queue=check_queue(given["queue"]) if "queue" in given else call.queue or AS_DECLARED,
             kind=call.kind,
             step=call.step,
             args=args_of(call, unique=_unique(given)),
-            priority=check_priority(given["priority"]) if "priority" in given else call.priority,
+            priority=check_priority(given["priority"]) if "priority" in given else priority,
             delay=delay,
             at=at,
             deadline=_deadline(given, delay, at),
@@ -141,17 +161,7 @@ def _requests_of(given: list[Any], options: EnqueueOptions | None) -> list[Reque
     return [msgspec.structs.replace(request, id=dealt[request.id]) for request in made]
 
 
-class _Claimable(Protocol):
-    @property
-    def queue(self) -> str | None: ...
-    @property
-    def priority(self) -> int | None: ...
-
-
-_C = TypeVar("_C", bound=_Claimable)
-
-
-def in_order_of_claims(tasks: Sequence[_C]) -> Sequence[_C]:
+def in_order_of_claims(tasks: Sequence[Request]) -> Sequence[Request]:
     """Those of one queue and priority side by side, else as they came; the same sequence if there is only one of each.
 
     What lies side by side in the table and in its key is claimed a thousand at a time from a few pages. In any other
@@ -159,7 +169,7 @@ def in_order_of_claims(tasks: Sequence[_C]) -> Sequence[_C]:
     """
     if len({(task.queue, task.priority) for task in tasks}) < 2:
         return tasks
-    return sorted(tasks, key=lambda task: (task.queue or "", -(task.priority or 0)))
+    return sorted(tasks, key=lambda task: (task.queue, -task.priority))
 
 
 def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) -> Request:
@@ -168,14 +178,15 @@ def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) ->
         call = what if type(what) is Call else call_of(what)
     except ConfigError as error:
         raise EnqueueRefused(f"cannot enqueue {type(what).__name__}: {error}") from error
-    # By place and not by name, which takes twice as long.
+    priority = PRIORITY_AS_DECLARED if call.priority is None else call.priority
+    # Arguments by position, because by name takes twice as long.
     return Request(
         id,
-        other.queue if "queue" in options else call.queue,
+        other.queue if "queue" in options else call.queue or AS_DECLARED,
         call.kind,
         call.step,
         args_of(call, unique=True) if other.unique else call.args,
-        other.priority if "priority" in options else call.priority,
+        other.priority if "priority" in options else priority,
         other.delay,
         other.at,
         other.deadline,

@@ -292,7 +292,7 @@ class Context:
         return ChildRef(
             request.id,
             request.kind,
-            queue=request.queue,
+            queue=request.queue or None,
             tracker=self._offers.tracker,
             decode_result=request.decode_result,
         )._of(self)

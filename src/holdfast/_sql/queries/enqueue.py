@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from holdfast._model.enqueue.request import Request
 from holdfast._sql.queries.base import (
     Base,
     Utf8,
@@ -19,7 +20,7 @@ from holdfast._sql.queries.base import (
     value,
 )
 from holdfast._sql.query import Query, Row, Statement
-from holdfast._sql.rows import Declared, NewTask, Placed
+from holdfast._sql.rows import Declared, Placed
 
 
 class EnqueueQueries(Base):
@@ -31,7 +32,7 @@ class EnqueueQueries(Base):
         writes = ("enqueue", "enqueue_bare", "enqueue_alike", "enqueue_many")
         return [self._statements[name] for name in (*writes, "notify_if_idle", "notify_along", "set_durable")]
 
-    def enqueue(self, task: NewTask) -> Query[bool]:
+    def enqueue(self, task: Request) -> Query[bool]:
         return self._query(
             "enqueue",
             some,
@@ -48,13 +49,13 @@ class EnqueueQueries(Base):
             headers=text(task.headers),
         )
 
-    def enqueue_bare(self, task: NewTask) -> Query[None]:
+    def enqueue_bare(self, task: Request) -> Query[None]:
         # In the order of the statement, as they are sent: a lone caller waits for what is done here.
         names = task.queue.encode(), task.kind.encode(), task.step.encode()
         values = Utf8((b"%032x" % task.id.int, *names, task.args, b"%d" % task.priority))
         return Query(self._statements["enqueue_bare"], values, nothing)
 
-    def enqueue_alike(self, tasks: Sequence[NewTask]) -> Query[set[UUID]]:
+    def enqueue_alike(self, tasks: Sequence[Request]) -> Query[set[UUID]]:
         like = tasks[0]
         return self._query(
             "enqueue_alike",
@@ -72,7 +73,7 @@ class EnqueueQueries(Base):
             headers=text(like.headers),
         )
 
-    def enqueue_many(self, queue: str, tasks: Sequence[NewTask]) -> Query[set[UUID]]:
+    def enqueue_many(self, queue: str, tasks: Sequence[Request]) -> Query[set[UUID]]:
         return self._query(
             "enqueue_many",
             first_set,
@@ -110,7 +111,7 @@ class EnqueueQueries(Base):
     def archived(self, ids: Sequence[UUID]) -> Query[bool]:
         return self._query("archived", value, ids=list(ids))
 
-    def enqueue_keyed(self, tasks: Sequence[NewTask]) -> Query[list[Placed]]:
+    def enqueue_keyed(self, tasks: Sequence[Request]) -> Query[list[Placed]]:
         return self._query(
             "enqueue_keyed",
             rows_of(Placed),
@@ -119,7 +120,7 @@ class EnqueueQueries(Base):
             rules=[t.on_conflict for t in tasks],
         )
 
-    def enqueue_free(self, tasks: Sequence[NewTask]) -> Query[bool]:
+    def enqueue_free(self, tasks: Sequence[Request]) -> Query[bool]:
         return self._query("enqueue_free", value, **_columns(tasks))
 
     def sweep_keys(self, limit: int) -> Query[int]:
@@ -142,7 +143,7 @@ def _microseconds(rows: Sequence[Row]) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(rows[0][0]))
 
 
-def _columns(tasks: Sequence[NewTask]) -> dict[str, list[Any]]:
+def _columns(tasks: Sequence[Request]) -> dict[str, list[Any]]:
     return {
         "ids": [t.id for t in tasks],
         "queues": [t.queue for t in tasks],
