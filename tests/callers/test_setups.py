@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import Entry, KeyTaken, Tasks
 from holdfast._db.callers import run_on, run_on_sync
-from holdfast._db.driver.foreign import Portable
+from holdfast._db.driver.parameters import Portable
 from holdfast._sql.queries import queries
 from holdfast._sql.query import Query, Statement
 from holdfast.testing import Harness

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from holdfast import App, Context
 from holdfast._db.driver.connection import connect_sync, run_sync, with_database
-from holdfast._db.driver.foreign import as_text
+from holdfast._db.driver.parameters import as_text
 from holdfast._db.driver.session import Link
 from holdfast._db.migrate import migrate, script
 from holdfast._db.pool import Pool

@@ -13,8 +13,8 @@ from psycopg.pq import TransactionStatus
 
 from holdfast._db.driver import notifications as listen
 from holdfast._db.driver.connection import connect_sync
-from holdfast._db.driver.foreign import Portable
 from holdfast._db.driver.notifications import Listener
+from holdfast._db.driver.parameters import Portable
 from holdfast._db.driver.session import Link
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.queries import Queries

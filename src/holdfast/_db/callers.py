@@ -16,7 +16,7 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 
 from holdfast._db.driver.connection import run, run_sync
-from holdfast._db.driver.foreign import Portable
+from holdfast._db.driver.parameters import Portable
 from holdfast._sql.query import Query
 from holdfast.errors import ConfigError
 

@@ -18,6 +18,7 @@ from holdfast._db.coalescer import Alone, Coalescer
 from holdfast._db.driver.cancellation import ObeyingPool
 from holdfast._db.driver.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, only_reads, run
 from holdfast._db.driver.durability import learn, to_say
+from holdfast._db.driver.parameters import for_cursor
 from holdfast._db.driver.pooler import meet
 from holdfast._db.errors import READ_ONLY, explained, explaining, tell_no_hint
 from holdfast._db.stale_connections import Patience
@@ -262,7 +263,8 @@ def _extend(limit: asyncio.Timeout) -> None:
 
 
 async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Query[Any]) -> T:
-    if connection.prepare_threshold is None or sum(map(_length, query.parameters)) > LARGE:
+    statement, values = for_cursor(query)
+    if connection.prepare_threshold is None or sum(len(each) for each in values if isinstance(each, str)) > LARGE:
         answer = await run(connection, query)
         await _hint(connection, then)
         return answer
@@ -270,11 +272,11 @@ async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Que
     rows: Sequence[Any] | None = None
     try:
         async with connection.pipeline() as pipeline:
-            await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+            await cursor.execute(statement, values, binary=True)
             # What follows must see what was committed meanwhile: a transaction of its own.
             await pipeline.sync()
             rows = await cursor.fetchall() if cursor.description else []
-            await connection.execute(then.statement.text.encode(), then.parameters)
+            await connection.execute(*for_cursor(then))
     except BaseException as error:
         # After a failed pipeline the driver believes statements to be prepared that the server has skipped.
         await connection.close()
@@ -287,12 +289,6 @@ async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Que
             raise
         tell_no_hint(error)
     return query.read(rows)
-
-
-def _length(value: object) -> int:
-    if isinstance(value, str):
-        return len(value)
-    return sum(map(_length, value)) if isinstance(value, list) else 0
 
 
 async def _hint(connection: AsyncConnection[Any], query: Query[Any]) -> None:

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor, postgres
+from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor
 from psycopg.abc import Buffer, PQGen
-from psycopg.adapt import AdaptersMap, Dumper, Loader
+from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format
 from psycopg.pq.abc import PGconn
@@ -17,9 +17,8 @@ from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg.waiting import Wait
 
 from holdfast._db.driver.cancellation import ObeyingConnection
-from holdfast._db.driver.foreign import Portable, as_text
+from holdfast._db.driver.parameters import Portable, for_cursor, register_ids
 from holdfast._db.errors import is_unusable, unreachable
-from holdfast._sql.queries.base import Ids
 from holdfast._sql.query import Query
 from holdfast.errors import (
     ConfigError,
@@ -68,23 +67,6 @@ class _Time(TimestamptzBinaryLoader):
             return datetime.max.replace(tzinfo=UTC) if late else datetime.min.replace(tzinfo=UTC)
 
 
-class _Span(Dumper):
-    oid = postgres.types["interval"].oid
-
-    def dump(self, obj: timedelta) -> bytes:
-        return str(as_text(obj)).encode()
-
-
-class _Ids(Dumper):
-    """Ids of tasks, which are in the server's format already."""
-
-    format = Format.BINARY
-    oid = postgres.types["uuid"].array_oid
-
-    def dump(self, obj: Ids) -> bytes:
-        return obj.binary
-
-
 class _Adapted(Protocol):
     @property
     def adapters(self) -> AdaptersMap: ...
@@ -96,8 +78,7 @@ def _adapt(connection: _Adapted) -> None:
         adapters.register_loader(name, _JsonText)
     adapters.register_loader("jsonb", _JsonbBinary)
     adapters.register_loader("timestamptz", _Time)
-    adapters.register_dumper(timedelta, _Span)
-    adapters.register_dumper(Ids, _Ids)
+    register_ids(adapters)
 
 
 def conninfo(url: str, name: str) -> str:
@@ -182,7 +163,7 @@ def _sent(query: Query[Any], adapted: bool) -> tuple[bytes, Sequence[object]]:
     if adapted:
         portable = Portable(query)
         return portable.numbered.encode(), portable.values
-    return query.statement.text.encode(), query.parameters
+    return for_cursor(query)
 
 
 async def run(

@@ -18,7 +18,7 @@ from psycopg.generators import execute
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from holdfast._db.driver.parameters import sent
+from holdfast._db.driver.parameters import for_libpq
 from holdfast._model.garbage import no_collecting
 from holdfast._sql.query import Query
 
@@ -46,7 +46,7 @@ class Asking:
     async def result(self, query: Query[Any]) -> PGresult:
         """The same; its rows are made by `read`, if anybody wants them."""
         statement = query.statement.text
-        values, formats = sent(query.parameters, self._encoding)
+        values, formats = for_libpq(query.parameters, self._encoding)
         name = self._prepared.get(statement) or await self._prepare_if_asked_again(statement)
         if name is None:
             self._pgconn.send_query_params(statement.encode(), values, None, formats, 1)
@@ -63,7 +63,7 @@ class Asking:
         """
         statement = query.statement.text
         name = self._prepared.get(statement) or await self._prepare(statement)
-        values, formats = sent(query.parameters, self._encoding)
+        values, formats = for_libpq(query.parameters, self._encoding)
         place = None if hole is None else query.statement.parameters.index(hole)
         if place is not None:
             formats = formats or [0] * len(values)

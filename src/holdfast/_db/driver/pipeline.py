@@ -19,7 +19,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from holdfast._db.driver.parameters import sent
+from holdfast._db.driver.parameters import for_libpq
 from holdfast._sql.query import Query, Statement
 
 Told: TypeAlias = Callable[[list[PGresult], BaseException | None], None]
@@ -69,7 +69,7 @@ class Wire:
     def send(self, queries: Sequence[Query[Any]], told: Told) -> None:
         """Sends a transaction of what was prepared. `told` is called in any case, also if the connection breaks."""
         try:
-            given = [sent(query.parameters, self._encoding) for query in queries]
+            given = [for_libpq(query.parameters, self._encoding) for query in queries]
         except (UnicodeError, psycopg.DataError) as error:  # the database's encoding has no such character
             told([], error)
             return

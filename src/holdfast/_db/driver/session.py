@@ -20,6 +20,7 @@ from psycopg.rows import tuple_row
 
 from holdfast._db.driver.connection import CALL_TIMEOUT, connect, run
 from holdfast._db.driver.direct import Asking
+from holdfast._db.driver.parameters import for_cursor
 from holdfast._db.driver.pooler import meet
 from holdfast._db.errors import READ_ONLY, is_starved, is_unknown, is_unusable
 from holdfast._sql.plans import Plan, drive
@@ -267,11 +268,10 @@ class Link:
             if lock_timeout is not None:
                 await connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'".encode())
             if self._pooled:
-                check = self._same_server()
-                await connection.execute(check.statement.text.encode(), check.parameters)
+                await connection.execute(*for_cursor(self._same_server()))
             for query in queries:
                 cursor = AsyncRawCursor(connection, row_factory=tuple_row)
-                await cursor.execute(query.statement.text.encode(), query.parameters, binary=True)
+                await cursor.execute(*for_cursor(query), binary=True)
                 cursors.append(cursor)
             await connection.execute("COMMIT")
         self._pipelined = False
