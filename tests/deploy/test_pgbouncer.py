@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from holdfast import App, ConfigError, Context, Done, Retry, embedded
 from holdfast._db.driver.connection import connect, connect_sync
+from holdfast._db.driver.facts import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.driver.pipeline import Wire
-from holdfast._db.driver.pooler import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.driver.session import Link
 from holdfast._db.migrate import migrate
 from holdfast._db.pool import Pool

@@ -13,7 +13,7 @@ from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
 from holdfast._db.driver.connection import connect_sync, run_sync
-from holdfast._db.driver.pooler import meet_sync
+from holdfast._db.driver.facts import meet_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.request import Request
 from holdfast._sql.queries import Queries

@@ -25,7 +25,7 @@ from holdfast import (
 )
 from holdfast._db import failures as feed
 from holdfast._db.driver.connection import connect_sync
-from holdfast._db.driver.pooler import meet_sync
+from holdfast._db.driver.facts import meet_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.failures import beginning, places
 from holdfast.testing import Harness

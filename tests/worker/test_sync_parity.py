@@ -21,7 +21,7 @@ from holdfast import (
     WrongState,
     named,
 )
-from holdfast._db.driver import timeouts
+from holdfast._db.driver import connection as driver_connection
 from holdfast._model.enqueue.ref import Ref
 from holdfast.testing import Harness
 
@@ -101,7 +101,7 @@ async def test_the_answers_are_the_same(holdfast: Harness) -> None:
 
 def test_blocking_calls_give_up_when_no_answer_comes(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table is locked: to a caller, that is a server that has fallen silent."""
-    monkeypatch.setattr(timeouts, "CALL_TIMEOUT", 0.3)
+    monkeypatch.setattr(driver_connection, "CALL_TIMEOUT", 0.3)
     app = App(holdfast.url)
     kept = app.sync.enqueue(named("a", {}), queue="default")
     with psycopg.connect(holdfast.url) as other:

@@ -21,7 +21,7 @@ from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast._db.driver.connection import CALL_TIMEOUT, DriverError
-from holdfast._db.driver.durability import to_say
+from holdfast._db.driver.facts import to_say
 from holdfast._db.driver.pipeline import Wire
 from holdfast._db.errors import is_unknown, is_unusable, tell_no_hint
 from holdfast._model.enqueue.request import Request

@@ -15,13 +15,11 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast._db.coalescer import Alone, Coalescer
-from holdfast._db.driver.cancellation import ObeyingPool
 from holdfast._db.driver.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, only_reads, run
-from holdfast._db.driver.durability import learn, to_say
+from holdfast._db.driver.facts import learn, meet, to_say
 from holdfast._db.driver.parameters import for_cursor
-from holdfast._db.driver.pooler import meet
+from holdfast._db.driver.pools import Patience, SoundAsyncPool
 from holdfast._db.errors import READ_ONLY, explained, explaining, tell_no_hint
-from holdfast._db.stale_connections import Patience
 from holdfast._model.enqueue.request import Request
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries
@@ -199,7 +197,7 @@ class Pool:
             if self._pool is None and not self._closed:
                 # The pool would try in the background and tell nobody why: the first connection is made here.
                 await (await connect(self._url)).close()
-                pool = ObeyingPool(
+                pool = SoundAsyncPool(
                     conninfo(self._url, "holdfast"),
                     min_size=1,
                     max_size=SIZE + 1,  # one is kept for enqueues

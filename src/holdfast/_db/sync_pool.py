@@ -16,18 +16,17 @@ from psycopg_pool import ConnectionPool
 from holdfast._db.driver.connection import (
     CALL_TIMEOUT,
     DriverError,
+    LimitedConnection,
     _adapt,
     connect_sync,
     conninfo,
     only_reads,
     run_sync,
 )
-from holdfast._db.driver.durability import learn_sync, to_say
-from holdfast._db.driver.pooler import meet_sync
-from holdfast._db.driver.timeouts import LimitedConnection
+from holdfast._db.driver.facts import learn_sync, meet_sync, to_say
+from holdfast._db.driver.pools import Patience, SoundPool
 from holdfast._db.errors import READ_ONLY, explaining, tell_no_hint
 from holdfast._db.pool import SIZE
-from holdfast._db.stale_connections import Patience, SoundPool
 from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query

@@ -14,12 +14,11 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, IsolationL
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from holdfast._db.driver.cancellation import ObeyingPool
 from holdfast._db.driver.connection import conninfo, only_reads, run, run_sync
+from holdfast._db.driver.facts import PREPARE_AFTER, meet, meet_sync
 from holdfast._db.driver.forks import not_for_children
-from holdfast._db.driver.pooler import PREPARE_AFTER, meet, meet_sync
+from holdfast._db.driver.pools import SoundAsyncPool, SoundPool
 from holdfast._db.errors import READ_ONLY
-from holdfast._db.stale_connections import SoundPool
 from holdfast._sql.query import Query
 from holdfast.errors import DatabaseUnreachable
 
@@ -61,7 +60,7 @@ class Transactions:
     async def for_loop(self) -> "StepTransaction":
         """A transaction for an `async def` step."""
         if self._pool is None:
-            self._pool = ObeyingPool(
+            self._pool = SoundAsyncPool(
                 self._conninfo,
                 min_size=0,
                 max_size=self._slots,

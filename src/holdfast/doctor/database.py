@@ -7,7 +7,7 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast._db.driver.connection import DriverError, connect_sync
-from holdfast._db.driver.pooler import meet_sync
+from holdfast._db.driver.facts import meet_sync
 from holdfast._sql.query import quote
 from holdfast.doctor.context import Diagnosis, Patient, bad, fine, judged, listed, number, span, warning
 from holdfast.errors import DatabaseUnreachable

@@ -1,8 +1,11 @@
-"""The driver: connecting, and running queries. With `errors` and `session` the only place that knows it."""
+"""Connections to the database: how they are made, what they read and how long they wait, and queries on them."""
 
+import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import psycopg
@@ -16,7 +19,7 @@ from psycopg.rows import tuple_row
 from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg.waiting import Wait
 
-from holdfast._db.driver.cancellation import ObeyingConnection
+from holdfast._db.driver.forks import not_for_children
 from holdfast._db.driver.parameters import Portable, for_cursor, register_ids
 from holdfast._db.errors import is_unusable, unreachable
 from holdfast._sql.query import Query
@@ -30,6 +33,8 @@ LockNotAvailable = psycopg.errors.LockNotAvailable
 
 CALL_TIMEOUT = 30.0
 """Seconds after which a call is given up and its connection closed: a stalled socket must not hang a loop."""
+
+CANCEL_SECONDS = 5.0
 
 _DEFAULTS: dict[str, str] = {
     "connect_timeout": "10",
@@ -81,6 +86,67 @@ def _adapt(connection: _Adapted) -> None:
     register_ids(adapters)
 
 
+class CancellableConnection(AsyncConnection[Any]):
+    """The driver's connection, on which a task that was cancelled ends.
+
+    Cancelled in a statement, the driver asks the server to give it up and waits for that. If the connection breaks
+    meanwhile, the driver raises that error instead, and a loop that goes on after errors would go on.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        not_for_children(self)
+
+    async def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Waits as the driver does. Raises the cancellation in place of an error, if there was one."""
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
+        try:
+            return await super().wait(gen, *args, **options)
+        except psycopg.Error as error:
+            if task is not None and task.cancelling() > before:
+                raise asyncio.CancelledError from error
+            raise
+
+
+class LimitedConnection(Connection[Any]):
+    """A blocking connection that is closed when the server has not answered a statement for `CALL_TIMEOUT` seconds.
+
+    A socket may be stalled, and nothing may wait for ever.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        not_for_children(self)
+
+    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Waits as the driver does, with a limit."""
+        try:
+            return super().wait(_within(gen, CALL_TIMEOUT), *args, **options)
+        except TimeoutError as error:
+            with suppress(Exception):
+                self.cancel_safe(timeout=CANCEL_SECONDS)
+            self.close()
+            raise psycopg.OperationalError(
+                f"no answer for {CALL_TIMEOUT:g} seconds, and the connection was closed"
+            ) from error
+
+
+def _within(gen: PQGen[T], seconds: float) -> Generator[Any, Any, T]:
+    """The same, passed on step by step: the driver also wakes it when nothing has come."""
+    until = monotonic() + seconds
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and monotonic() > until:
+                raise TimeoutError
+            wanted = gen.send(ready)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+
+
 def conninfo(url: str, name: str) -> str:
     """libpq's connection string, with our defaults where the user chose nothing."""
     try:
@@ -114,7 +180,7 @@ def where(url: str) -> tuple[str, str]:
 async def connect(url: str, name: str = "holdfast") -> AsyncConnection[Any]:
     """A new connection in autocommit mode; nothing is prepared on it, for there may be a pooler in between."""
     try:
-        connection = await ObeyingConnection.connect(
+        connection = await CancellableConnection.connect(
             conninfo(url, name),
             autocommit=True,
             cursor_factory=AsyncRawCursor,

@@ -13,7 +13,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from holdfast._db.driver.connection import connect
-from holdfast._db.driver.pooler import meet
+from holdfast._db.driver.facts import meet
 from holdfast._db.errors import READ_ONLY, pause_after
 from holdfast._model.safe_log import Log
 from holdfast._sql.query import quote

@@ -39,7 +39,7 @@ class Wire:
         self.broken = False
         self._pgconn: PGconn = connection.pgconn
         self._encoding = connection.info.encoding
-        self._keeps = connection.prepare_threshold is not None  # see `holdfast._db.driver.pooler`
+        self._keeps = connection.prepare_threshold is not None  # see `holdfast._db.driver.facts`
         self._sent: deque[Told] = deque()
         self._later: deque[tuple[Callable[[], None], Told]] = deque()
         self._results: list[PGresult] = []

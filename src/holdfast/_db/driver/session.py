@@ -20,8 +20,8 @@ from psycopg.rows import tuple_row
 
 from holdfast._db.driver.connection import CALL_TIMEOUT, connect, run
 from holdfast._db.driver.direct import Asking
+from holdfast._db.driver.facts import meet
 from holdfast._db.driver.parameters import for_cursor
-from holdfast._db.driver.pooler import meet
 from holdfast._db.errors import READ_ONLY, is_starved, is_unknown, is_unusable
 from holdfast._sql.plans import Plan, drive
 from holdfast._sql.queries import Queries

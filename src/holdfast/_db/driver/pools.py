@@ -1,9 +1,12 @@
-"""What callers bear with: connections that were cut while nobody used them, and a server that restarts.
+"""The driver's pools, made sound: they survive cut connections, a server that restarts, and cancelled tasks.
 
-A pool gives out no connection that was cut, and looks for its server again and again. What breaks with its connection
-all the same is done again if it only reads, or if it is certain that nothing was committed.
+A pool gives out no connection that was cut while it was idle, and tries again and again to reach its server. What
+breaks with its connection all the same is done again if it only reads, or if it is certain that nothing was committed:
+see `Patience`. The driver's pool ignores some cancellations; here it obeys them.
 """
 
+import asyncio
+import logging
 import time
 from select import POLLIN, poll
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 from psycopg import AsyncConnection, Connection, Error
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
+from holdfast._db.driver.connection import CancellableConnection
 from holdfast._db.errors import is_unknown, pause_after
 from holdfast.errors import DatabaseUnreachable
 
@@ -67,10 +71,17 @@ class _Waiting:
 
 
 class SoundAsyncPool(AsyncConnectionPool[AsyncConnection[Any]]):
-    """The driver's pool, without connections that were cut."""
+    """The driver's pool, without connections that were cut.
+
+    Its background tasks end when they are cancelled, whatever they were doing: else the event loop never ends.
+    """
 
     def __init__(self, conninfo: str, **options: Any) -> None:
-        super().__init__(conninfo, reconnect_timeout=RECONNECT, **options)
+        super().__init__(conninfo, reconnect_timeout=RECONNECT, connection_class=CancellableConnection, **options)
+
+    @classmethod
+    async def worker(cls, q: Any) -> None:
+        await super().worker(_UntilCancelled(q))  # type: ignore[arg-type]
 
     async def getconn(self, timeout: float | None = None) -> AsyncConnection[Any]:
         """A connection that was not cut."""
@@ -86,6 +97,19 @@ class SoundAsyncPool(AsyncConnectionPool[AsyncConnection[Any]]):
             await connection.close()
             await self.putconn(connection)
             waiting.end_if_over()
+
+
+class _UntilCancelled:
+    """A queue that has nothing more for a task that was cancelled, though the task took no notice."""
+
+    def __init__(self, queue: "asyncio.Queue[Any]") -> None:
+        self._queue = queue
+
+    async def get(self) -> Any:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        return await self._queue.get()
 
 
 class SoundPool(ConnectionPool[Connection[Any]]):
@@ -108,3 +132,12 @@ class SoundPool(ConnectionPool[Connection[Any]]):
             connection.close()
             self.putconn(connection)
             waiting.end_if_over()
+
+
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Whether the pool's log says more than that a connection was given up with its event loop."""
+    given = record.args if isinstance(record.args, tuple) else ()
+    return not any(isinstance(each, asyncio.CancelledError) for each in given)
+
+
+logging.getLogger("psycopg.pool").addFilter(_is_worth_logging)
