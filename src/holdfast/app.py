@@ -16,10 +16,10 @@ from holdfast import insights
 from holdfast._db.callers import can_copy, run_on
 from holdfast._db.config.resolve import Database, check_schema, resolve, setting, worker_options
 from holdfast._db.event_loops import PerLoop
-from holdfast._db.failures import Feed
-from holdfast._db.other_database import Elsewheres
+from holdfast._db.failures import FailureFeed
+from holdfast._db.other_database import OtherDatabases
 from holdfast._db.pool import Pool
-from holdfast._db.results import Watch
+from holdfast._db.results import ResultWatch
 from holdfast._engine.settings import WorkerOptions, WorkerSettings
 from holdfast._engine.worker import Worker
 from holdfast._model.declare.function import Function
@@ -82,7 +82,7 @@ class App(Operations, Tasks):
         self._database: Database | None = None
         self._pools = PerLoop(self._make_pool)
         self._watches = PerLoop(self._make_watch)
-        self._elsewheres = Elsewheres(lambda: self.database)
+        self._other_databases = OtherDatabases(lambda: self.database)
         self._sync: SyncApp | None = None
         self._schema = None if schema is None else check_schema(schema)
         self._durable = None if durable is None else bool(setting("durable", durable).value)
@@ -143,7 +143,7 @@ class App(Operations, Tasks):
                 lambda: self.database,
                 lambda: self.durable,
                 lambda: self._tracing,
-                self._elsewheres.notice,
+                self._other_databases.notice,
                 self._schedules,
             )
         return self._sync
@@ -216,7 +216,7 @@ class App(Operations, Tasks):
             plan = plans.enqueue_many(self._queries, requests, copy=can_copy(conn))
             answers, queues = await plans.drive(plan, partial(run_on, conn))
             for queue in queues:
-                self._elsewheres.notice(await run_on(conn, self._queries.notify(queue)))
+                self._other_databases.notice(await run_on(conn, self._queries.notify(queue)))
         with no_collecting():
             return [self._ref(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
@@ -237,7 +237,7 @@ class App(Operations, Tasks):
             run: Callable[[Query[Any]], Any] = partial(run_on, conn)
             (request,) = await plans.drive(plans.new_tasks(self._queries, [request]), run)
             answer = await plans.drive(plans.enqueue(self._queries, request), run)
-            self._elsewheres.notice(await run(self._queries.notify(request.queue)))
+            self._other_databases.notice(await run(self._queries.notify(request.queue)))
             return answer
         if not request.complete:
             (request,) = await plans.drive(plans.new_tasks(self._queries, [request]), self._run)
@@ -294,7 +294,7 @@ class App(Operations, Tasks):
         attempts, so a task that was retried meanwhile is told of as well, and each failure once. Restarts of the
         database are waited out.
         """
-        async with aclosing(Feed(self.database.listen_url, self._queries, self._run, since).follow()) as feed:
+        async with aclosing(FailureFeed(self.database.listen_url, self._queries, self._run, since).follow()) as feed:
             async for failure in feed:
                 yield failure
 
@@ -372,15 +372,15 @@ class App(Operations, Tasks):
         return self._pools.here()
 
     @property
-    def _watch(self) -> Watch[TaskInfo]:
+    def _watch(self) -> ResultWatch[TaskInfo]:
         return self._watches.here()
 
     def _make_pool(self) -> Pool:
         self._watches.abandon_ended()
         return Pool(self.database.url, self._queries)
 
-    def _make_watch(self) -> Watch[TaskInfo]:
-        return Watch(self.database.listen_url, self._queries, self._run, partial(insights.ended, self._queries))
+    def _make_watch(self) -> ResultWatch[TaskInfo]:
+        return ResultWatch(self.database.listen_url, self._queries, self._run, partial(insights.ended, self._queries))
 
     async def _run(self, query: Query[T]) -> T:
         return await self._pool.run(query)

@@ -260,7 +260,7 @@ def _with_json(row: Row, *places: int) -> list[Any]:
 # --- for programs
 
 
-class Runner(Protocol):
+class ScheduleApp(Protocol):
     """What an App lends to its schedules."""
 
     @property
@@ -277,7 +277,7 @@ class Schedules:
     With `conn=`, a change is made in that connection's transaction: it holds once that commits.
     """
 
-    def __init__(self, app: Runner) -> None:
+    def __init__(self, app: ScheduleApp) -> None:
         self._app = app
 
     async def _act(self, query: Query[T], conn: object) -> T:

@@ -14,11 +14,11 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
 from holdfast import insights, verbs
-from holdfast._db.background_loop import Background, blocking
+from holdfast._db.background_loop import BackgroundLoop, blocking
 from holdfast._db.callers import can_copy, run_on_sync
 from holdfast._db.config.resolve import Database
-from holdfast._db.failures import Feed
-from holdfast._db.results import Watch
+from holdfast._db.failures import FailureFeed
+from holdfast._db.results import ResultWatch
 from holdfast._db.sync_pool import SyncPool
 from holdfast._model.declare.function import Function
 from holdfast._model.declare.kind import Kind
@@ -91,7 +91,7 @@ class SyncApp:
         self._notice = notice
         self._schedules = {} if schedules is None else schedules
         self._pool: SyncPool | None = None
-        self._watch: tuple[Background, Watch[TaskInfo]] | None = None
+        self._watch: tuple[BackgroundLoop, ResultWatch[TaskInfo]] | None = None
         self._beginning = threading.Lock()
 
     @overload
@@ -285,7 +285,7 @@ class SyncApp:
     def failures(self, since: datetime | Duration | None = None) -> Generator[Failure, None, None]:
         """As `App.failures`, blocking: `for failure in app.sync.failures(since="1h")`. Never ends."""
         _refuse_on_a_loop()
-        return blocking(Feed(self._database().listen_url, self._queries, self._run_aside, since).follow())
+        return blocking(FailureFeed(self._database().listen_url, self._queries, self._run_aside, since).follow())
 
     @property
     def schedules(self) -> SyncSchedules:
@@ -318,13 +318,13 @@ class SyncApp:
         return self._pool
 
     @property
-    def _watching(self) -> tuple[Background, Watch[TaskInfo]]:
+    def _watching(self) -> tuple[BackgroundLoop, ResultWatch[TaskInfo]]:
         """A watch for all threads, and the loop it is on."""
         with self._beginning:
             if self._watch is None or self._watch[0].pid != os.getpid():
                 look = partial(insights.ended, self._queries)
-                watch = Watch(self._database().listen_url, self._queries, self._run_aside, look)
-                self._watch = Background("holdfast-watch"), watch
+                watch = ResultWatch(self._database().listen_url, self._queries, self._run_aside, look)
+                self._watch = BackgroundLoop("holdfast-watch"), watch
             return self._watch
 
     async def _run_aside(self, query: Query[T]) -> T:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from typing_extensions import Unpack
 
-from holdfast._db.background_loop import Background
+from holdfast._db.background_loop import BackgroundLoop
 from holdfast._db.callers import run_on_sync
 from holdfast._model.enqueue.call import Call, StepValue
 from holdfast._model.time.plan_times import Answers, Plans, Question, ask, ask_async, is_async
@@ -21,7 +21,7 @@ from holdfast.schedules import Backfill, OccurrenceInfo, ScheduleInfo, Schedules
 T = TypeVar("T")
 
 
-class BlockingRunner(Protocol):
+class BlockingScheduleApp(Protocol):
     """What an `app.sync` lends to its schedules."""
 
     @property
@@ -38,7 +38,7 @@ class SyncSchedules:
     With `conn=`, a change is made in that connection's transaction: it holds once that commits.
     """
 
-    def __init__(self, app: BlockingRunner) -> None:
+    def __init__(self, app: BlockingScheduleApp) -> None:
         self._schedules = _Blocking(_Answering(app))
 
     def all(self, *, above: str | None = None, limit: int = 1000) -> list[ScheduleInfo]:
@@ -123,14 +123,14 @@ class _Blocking(Schedules):
     async def _asked(self, plans: Plans, questions: Sequence[Question]) -> Answers:
         if not is_async(plans):
             return ask(plans, questions)
-        with closing(Background("holdfast-plans")) as aside:
+        with closing(BackgroundLoop("holdfast-plans")) as aside:
             return aside.wait_for(ask_async(plans, questions), None)
 
 
 class _Answering:
     """A blocking app as `Schedules` wants it: what it awaits has its answer already."""
 
-    def __init__(self, app: BlockingRunner) -> None:
+    def __init__(self, app: BlockingScheduleApp) -> None:
         self._app = app
 
     @property

@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from holdfast import App, ConfigError, Context, Done, Retry, embedded
 from holdfast._db.driver.connection import connect, connect_sync
-from holdfast._db.driver.facts import PREPARE_AFTER, meet, meet_sync
-from holdfast._db.driver.pipeline import Wire
+from holdfast._db.driver.facts import PREPARE_AFTER, detect_pooler, detect_pooler_sync
+from holdfast._db.driver.pipeline import PipelinedConnection
 from holdfast._db.driver.session import Link
 from holdfast._db.migrate import migrate
 from holdfast._db.pool import Pool
@@ -55,9 +55,9 @@ async def test_X3_a_pooler_is_found_out_on_every_connection(direct_url: str, poo
         threshold = None if pooled else PREPARE_AFTER
         async with await connect(url) as connection:
             assert connection.prepare_threshold is None, "nothing is prepared before that is known"
-            assert await meet(connection) is pooled and connection.prepare_threshold == threshold
+            assert await detect_pooler(connection) is pooled and connection.prepare_threshold == threshold
         with connect_sync(url) as blocking:
-            assert meet_sync(blocking) is pooled and blocking.prepare_threshold == threshold
+            assert detect_pooler_sync(blocking) is pooled and blocking.prepare_threshold == threshold
 
 
 @pytest.mark.parametrize(("told", "pooled"), [("none", False), ("transaction", True)])
@@ -67,7 +67,7 @@ def test_X3_what_is_configured_counts(
     monkeypatch.setenv("HOLDFAST_POOLER", told)
     for url in (direct_url, pooled_url):
         with connect_sync(url) as connection:
-            assert meet_sync(connection) is pooled
+            assert detect_pooler_sync(connection) is pooled
 
 
 # --- prepared statements
@@ -104,7 +104,7 @@ def narrow(holdfast_server: str, direct_url: str) -> Iterator[str]:
 def test_X3_statements_of_two_clients_are_never_exchanged(narrow: str) -> None:
     clients = [connect_sync(narrow) for _ in range(3)]
     for client in clients:
-        meet_sync(client)
+        detect_pooler_sync(client)
     assert exchanged(clients[:2], clients[2]) == ["answer 0", "answer 1"]
     for client in clients:
         client.close()
@@ -130,15 +130,17 @@ def single(holdfast_server: str, direct_url: str) -> Iterator[str]:
 async def test_X3_nobody_reads_an_answer_that_was_for_a_client_that_is_gone(single: str) -> None:
     """With two transactions on their way, ended between the two answers: PgBouncer 1.18 gives the connection on."""
     connection = await connect(single)
-    await meet(connection)
-    wire, answered = Wire(connection), asyncio.Event()
+    await detect_pooler(connection)
+    pipeline, answered = PipelinedConnection(connection), asyncio.Event()
 
     def end(results: list[Any], error: BaseException | None) -> None:
-        wire.close()
+        pipeline.close()
         answered.set()
 
-    wire.send([queries.schema_version()], end)
-    wire.send([Query(Statement("slow", "", "SELECT 'not mine', pg_sleep(0.5)::text", ()), (), list)], lambda *_: None)
+    pipeline.send([queries.schema_version()], end)
+    pipeline.send(
+        [Query(Statement("slow", "", "SELECT 'not mine', pg_sleep(0.5)::text", ()), (), list)], lambda *_: None
+    )
     await answered.wait()
     async with await connect(single) as other:
         for n in range(3):

@@ -13,7 +13,7 @@ from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
 from holdfast._db.driver.connection import connect_sync, run_sync
-from holdfast._db.driver.facts import meet_sync
+from holdfast._db.driver.facts import detect_pooler_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.request import Request
 from holdfast._sql.queries import Queries
@@ -54,7 +54,7 @@ class Db:
         bounded = make_conninfo(self.url, options=f"-c statement_timeout={int(PATIENCE * 1000)} {options}")
         connection = connect_sync(bounded)
         self._opened.append(connection)
-        if meet_sync(connection) and options:
+        if detect_pooler_sync(connection) and options:
             pytest.skip("not through a pooler: it sets something for its session")
         return connection
 

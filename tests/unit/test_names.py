@@ -117,7 +117,7 @@ def test_many_ids_at_once_are_like_single_ones() -> None:
 
 
 def test_many_ids_do_not_run_out_of_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids, "_clock", clock := ids._Clock())
+    monkeypatch.setattr(ids, "_clock", clock := ids._IdClock())
     clock.millisecond, clock.counter = 2**47, 0x3FF_FFFF_FFFF - 10
     before = uuid7()
     many = uuid7s(100)
@@ -129,7 +129,7 @@ def test_many_ids_do_not_run_out_of_counters(monkeypatch: pytest.MonkeyPatch) ->
 def test_many_ids_count_on_when_the_lower_bits_of_the_counter_are_full(
     monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    monkeypatch.setattr(ids, "_clock", clock := ids._Clock())
+    monkeypatch.setattr(ids, "_clock", clock := ids._IdClock())
     clock.millisecond, clock.counter = 2**47, 5 * 2**30 - 1 - before
     made = [*uuid7s(100), uuid7()]
     counters = [(id.int >> 64 & 0xFFF) << 30 | (id.int >> 32 & 0x3FFF_FFFF) for id in made]

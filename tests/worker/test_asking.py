@@ -206,7 +206,7 @@ async def test_nothing_is_read_from_a_connection_that_was_closed(holdfast: Harne
         assert send is not None and link._connection is not None
         socket = link._connection.pgconn.socket
         send(b"")
-        assert link._asking._ahead is not None
+        assert link._direct._ahead is not None
         await link.close()
         assert not loop.remove_reader(socket)
         assert await link.run(asking("SELECT 1")) == [(1,)]
@@ -222,7 +222,7 @@ async def test_an_answer_that_arrives_as_its_asker_is_cancelled_is_passed_over(h
         send = await link.sender(asking("SELECT 2"), lambda: faults.append("told"))
         assert send is not None
         send(b"")
-        arrival = link._asking._ahead
+        arrival = link._direct._ahead
         assert arrival is not None
         arrival._complete.cancel()
         await until(lambda: not arrival._reads, "for the answer")

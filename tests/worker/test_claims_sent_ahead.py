@@ -117,8 +117,8 @@ async def test_M2_a_claim_whose_answer_is_lost_is_given_back(
 
     async def lose(link: Link) -> None:
         await until_claimed(holdfast)
-        assert link._connection is not None and link._asking._ahead is not None
-        link._asking._ahead.results.clear()
+        assert link._connection is not None and link._direct._ahead is not None
+        link._direct._ahead.results.clear()
         link._connection.pgconn.finish()
 
     async with running(worker):

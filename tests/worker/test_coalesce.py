@@ -19,7 +19,7 @@ from holdfast import App, EnqueueRefused, Entry, HoldfastError, Tasks, named
 from holdfast._db import coalescer as coalesce
 from holdfast._db import pool
 from holdfast._db.driver.connection import run as connection_run
-from holdfast._db.driver.pipeline import Wire
+from holdfast._db.driver.pipeline import PipelinedConnection
 from holdfast._db.pool import Pool
 from holdfast._model.enqueue import request
 from holdfast._model.enqueue.ids import uuid7
@@ -301,7 +301,7 @@ async def test_M17_a_loop_can_end_while_a_connection_is_set_up(
     if place == "opening":
         monkeypatch.setattr(AsyncConnection, "connect", endless)
     elif place == "configuring":
-        monkeypatch.setattr(pool, "learn", endless)
+        monkeypatch.setattr(pool, "learn_durability", endless)
     else:
         monkeypatch.setattr(AsyncConnectionPool, "_add_to_pool", adding)
     # As `asyncio.run` does at its end: everything is cancelled once, and waited for.
@@ -324,9 +324,11 @@ async def test_M17_who_goes_away_does_not_wait_for_a_server_that_is_silent(
 ) -> None:
     app = App(holdfast.url, include=[tasks])
     with monkeypatch.context() as silence:
-        silence.setattr(Wire, "_read", lambda wire: asyncio.get_running_loop().remove_reader(wire._socket))
+        silence.setattr(
+            PipelinedConnection, "_read", lambda pipeline: asyncio.get_running_loop().remove_reader(pipeline._socket)
+        )
         caller = asyncio.create_task(app.enqueue(store.bind(value=1)))
-        await until(lambda: app._pool._coalescer._wire is not None, "for the connection to be prepared")
+        await until(lambda: app._pool._coalescer._pipeline is not None, "for the connection to be prepared")
         caller.cancel()
         _, pending = await asyncio.wait([caller], timeout=10)
         for each in pending:
@@ -346,13 +348,13 @@ EXECUTED = pytest.mark.parametrize("executed", [True, False], ids=["executed", "
 
 def lose(monkeypatch: pytest.MonkeyPatch, *, executed: bool) -> list[int]:
     """The answer to the next enqueue is lost; tells how many statements were."""
-    send = Wire.send
+    send = PipelinedConnection.send
     lost: list[int] = []
 
-    def faulty(wire: Wire, queries: Any, told: Any) -> None:
+    def faulty(pipeline: PipelinedConnection, queries: Any, told: Any) -> None:
         writes = [query for query in queries if query.statement.name.startswith("enqueue")]
         if lost or not writes:
-            send(wire, queries, told)
+            send(pipeline, queries, told)
             return
         lost.append(len(writes))
         error = psycopg.OperationalError("server closed the connection unexpectedly")
@@ -360,15 +362,15 @@ def lose(monkeypatch: pytest.MonkeyPatch, *, executed: bool) -> list[int]:
         def drop(results: list[PGresult], _: BaseException | None) -> None:
             assert results
             told([], error)
-            wire.close(error)
+            pipeline.close(error)
 
         if executed:
-            send(wire, queries, drop)
+            send(pipeline, queries, drop)
         else:
             told([], error)
-            wire.close(error)
+            pipeline.close(error)
 
-    monkeypatch.setattr(Wire, "send", faulty)
+    monkeypatch.setattr(PipelinedConnection, "send", faulty)
     return lost
 
 

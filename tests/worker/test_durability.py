@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast import App, ConfigError, Context, EnqueueRefused, Entry, HoldfastError, Tasks
-from holdfast._db.driver.pipeline import Wire
+from holdfast._db.driver.pipeline import PipelinedConnection
 from holdfast.embedded import Server
 from holdfast.testing import Harness
 from pgbouncer import Way
@@ -106,12 +106,12 @@ async def test_Q10_also_when_it_is_asked_for_again(
 ) -> None:
     await holdfast.app.enqueue(store.bind(value="first"))
 
-    def lost(wire: Wire, queries: Any, tell: Any) -> None:
+    def lost(pipeline: PipelinedConnection, queries: Any, tell: Any) -> None:
         error = psycopg.OperationalError("server closed the connection unexpectedly")
         tell([], error)
-        wire.close(error)
+        pipeline.close(error)
 
-    monkeypatch.setattr(Wire, "send", lost)
+    monkeypatch.setattr(PipelinedConnection, "send", lost)
     await holdfast.app.enqueue(store.bind(value="again"), durable=False)
     assert told(holdfast) == {"first": "on", "again": "off"}
 

@@ -25,7 +25,7 @@ from holdfast import (
 )
 from holdfast._db import failures as feed
 from holdfast._db.driver.connection import connect_sync
-from holdfast._db.driver.facts import meet_sync
+from holdfast._db.driver.facts import detect_pooler_sync
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.failures import beginning, places
 from holdfast.testing import Harness
@@ -81,7 +81,7 @@ async def reap(holdfast: Harness) -> None:
 async def hears(url: str) -> None:
     """Waits until the feed listens: nobody else does."""
     with connect_sync(url) as connection:
-        if meet_sync(connection):
+        if detect_pooler_sync(connection):
             pytest.skip("not through a pooler: it needs notifications")
     await until(lambda: sql(url, LISTENING + " AND state = 'idle' AND query LIKE 'LISTEN%'"), "for the feed to listen")
 
@@ -209,7 +209,7 @@ async def test_T15_only_the_last_minute_is_remembered(holdfast: Harness, monkeyp
     for number, id in enumerate(old):
         sql(holdfast.url, LOGGED, [id], now - timedelta(minutes=40 - number))
     sql(holdfast.url, LOGGED, [new := uuid7()], now)
-    made = feed.Feed(holdfast.url, holdfast.app._queries, holdfast.app._run, timedelta(hours=1))
+    made = feed.FailureFeed(holdfast.url, holdfast.app._queries, holdfast.app._run, timedelta(hours=1))
     follow = made.follow()
     assert [(await anext(follow)).task.id for _ in range(36)] == [*old, new]
     reading = asyncio.ensure_future(anext(follow))

@@ -40,7 +40,7 @@ def until_at_most(url: str, number: int) -> None:
 
 
 async def use(app: App) -> None:
-    """Enqueues, keyed and not, and waits for a result: a pool, a wire and a listener."""
+    """Enqueues, keyed and not, and waits for a result: a pool, a pipelined connection and a listener."""
     ref = await app.enqueue(named("a", {}), queue="default")
     await app.enqueue(named("a", {}), queue="default", unique=True)
     await asyncio.gather(*(app.explain(ref.id) for _ in range(5)))
@@ -85,7 +85,7 @@ MOMENTS: dict[str, Callable[[Pool], bool]] = {
     "before anything": lambda pool: True,
     "a pool is being opened": lambda pool: pool._opening.locked(),
     "the pool is there": lambda pool: pool._pool is not None,
-    "a wire is being prepared": lambda pool: pool._coalescer._wire is not None,
+    "a pipelined connection is being prepared": lambda pool: pool._coalescer._pipeline is not None,
     "tasks are on their way": lambda pool: not pool._coalescer._idle.is_set(),
 }
 

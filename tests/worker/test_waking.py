@@ -258,8 +258,8 @@ async def test_M14_a_wake_up_that_was_put_off_outlives_its_connection(
         await store.enqueue(value=1)
         await store.enqueue(value=2)
         coalescer = holdfast.app._pool._coalescer
-        assert coalescer._wire is not None
-        coalescer._wire.close()  # before the event loop has its turn
+        assert coalescer._pipeline is not None
+        coalescer._pipeline.close()  # before the event loop has its turn
         heard()
         await store.enqueue(value=3)
         assert told_within_a_minute(heard, 1) == ["queue default"]

@@ -12,7 +12,7 @@ T = TypeVar("T")
 CLOSE_SECONDS = 5.0
 
 
-class Background:
+class BackgroundLoop:
     """The thread is started at once, and ends with `close` or with the process."""
 
     def __init__(self, name: str) -> None:
@@ -49,7 +49,7 @@ class Background:
 
 def blocking(feed: AsyncGenerator[T]) -> Generator[T, None, None]:
     """What an asynchronous generator gives, on a loop of its own; whoever goes away ends it."""
-    aside = Background("holdfast-feed")
+    aside = BackgroundLoop("holdfast-feed")
     at_work: set[asyncio.Task[Any]] = set()
 
     async def following() -> T:

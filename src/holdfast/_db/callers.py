@@ -170,7 +170,7 @@ def _columns(cursor: Any) -> list[str]:
 # Which is which -------------------------------------------------------------------------------------
 
 
-class _Known(NamedTuple):
+class _ConnectionClass(NamedTuple):
     """A class of connections: how to use one, and what to call it."""
 
     run: Any
@@ -178,13 +178,13 @@ class _Known(NamedTuple):
     advice: str = ""
 
 
-_ASYNC: Mapping[Name, _Known] = {
-    ("psycopg", "AsyncConnection"): _Known(_psycopg_async, "psycopg connection"),
-    ("asyncpg", "Connection"): _Known(_asyncpg, "asyncpg connection"),
-    ("asyncpg", "PoolConnectionProxy"): _Known(_asyncpg, "asyncpg connection"),
-    ("sqlalchemy", "AsyncConnection"): _Known(_sqlalchemy_async, "SQLAlchemy connection"),
-    ("sqlalchemy", "AsyncSession"): _Known(_sqlalchemy_async_session, "SQLAlchemy session"),
-    ("sqlalchemy", "async_scoped_session"): _Known(_sqlalchemy_async_session, "SQLAlchemy session"),
+_ASYNC: Mapping[Name, _ConnectionClass] = {
+    ("psycopg", "AsyncConnection"): _ConnectionClass(_psycopg_async, "psycopg connection"),
+    ("asyncpg", "Connection"): _ConnectionClass(_asyncpg, "asyncpg connection"),
+    ("asyncpg", "PoolConnectionProxy"): _ConnectionClass(_asyncpg, "asyncpg connection"),
+    ("sqlalchemy", "AsyncConnection"): _ConnectionClass(_sqlalchemy_async, "SQLAlchemy connection"),
+    ("sqlalchemy", "AsyncSession"): _ConnectionClass(_sqlalchemy_async_session, "SQLAlchemy session"),
+    ("sqlalchemy", "async_scoped_session"): _ConnectionClass(_sqlalchemy_async_session, "SQLAlchemy session"),
 }
 
 _IN_A_VIEW = (
@@ -192,18 +192,18 @@ _IN_A_VIEW = (
     "function and await sync_to_async(function)()"
 )
 
-_BLOCKING: Mapping[Name, _Known] = {
-    ("psycopg", "Connection"): _Known(_psycopg, "psycopg connection"),
-    ("psycopg2", "connection"): _Known(_psycopg2, "psycopg2 connection"),
-    ("sqlalchemy", "Connection"): _Known(_sqlalchemy, "SQLAlchemy connection"),
-    ("sqlalchemy", "Session"): _Known(_sqlalchemy_session, "SQLAlchemy session"),
-    ("sqlalchemy", "scoped_session"): _Known(_sqlalchemy_session, "SQLAlchemy session"),
-    ("django", "BaseDatabaseWrapper"): _Known(_django, "Django connection", _IN_A_VIEW),
-    ("django", "ConnectionProxy"): _Known(_django, "Django connection", _IN_A_VIEW),
+_BLOCKING: Mapping[Name, _ConnectionClass] = {
+    ("psycopg", "Connection"): _ConnectionClass(_psycopg, "psycopg connection"),
+    ("psycopg2", "connection"): _ConnectionClass(_psycopg2, "psycopg2 connection"),
+    ("sqlalchemy", "Connection"): _ConnectionClass(_sqlalchemy, "SQLAlchemy connection"),
+    ("sqlalchemy", "Session"): _ConnectionClass(_sqlalchemy_session, "SQLAlchemy session"),
+    ("sqlalchemy", "scoped_session"): _ConnectionClass(_sqlalchemy_session, "SQLAlchemy session"),
+    ("django", "BaseDatabaseWrapper"): _ConnectionClass(_django, "Django connection", _IN_A_VIEW),
+    ("django", "ConnectionProxy"): _ConnectionClass(_django, "Django connection", _IN_A_VIEW),
 }
 
 
-def _recognised(conn: object, known: Mapping[Name, _Known]) -> _Known | None:
+def _recognised(conn: object, known: Mapping[Name, _ConnectionClass]) -> _ConnectionClass | None:
     """What is known about the nearest class of this object, so that subclasses count too."""
     for name in map(_name, type(conn).__mro__):
         if name in known:

@@ -32,7 +32,7 @@ AT_ONCE = 50
 """Failures that are read whole at once: each may be large."""
 
 
-class Feed:
+class FailureFeed:
     """Follows the failures from a time, or since a while ago; without either, from now on."""
 
     def __init__(

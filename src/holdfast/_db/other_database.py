@@ -12,7 +12,7 @@ from holdfast.errors import ConfigError
 log = logging.getLogger("holdfast.db")
 
 
-class Elsewheres:
+class OtherDatabases:
     """The databases in which an app has enqueued with `conn=`. Each that is not its own is told of once."""
 
     def __init__(self, own: Callable[[], Database]) -> None:

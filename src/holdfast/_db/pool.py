@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast._db.coalescer import Alone, Coalescer
 from holdfast._db.driver.connection import CALL_TIMEOUT, DriverError, _adapt, connect, conninfo, only_reads, run
-from holdfast._db.driver.facts import learn, meet, to_say
+from holdfast._db.driver.facts import detect_pooler, learn_durability, opening_queries
 from holdfast._db.driver.parameters import for_cursor
 from holdfast._db.driver.pools import Patience, SoundAsyncPool
 from holdfast._db.errors import READ_ONLY, explained, explaining, tell_no_hint
@@ -69,7 +69,7 @@ class Pool:
                 async with asyncio.timeout(CALL_TIMEOUT):
                     return await self._ask(pool, query)
             async with asyncio.timeout(CALL_TIMEOUT), pool.connection(CALL_TIMEOUT) as connection:
-                if to_say(connection, self._queries, durable):
+                if opening_queries(connection, self._queries, durable):
                     answer = await self._in_transaction(connection, query, durable)
                     await _hint(connection, then)
                     return answer
@@ -84,7 +84,7 @@ class Pool:
             pool = self._pool or await self._open()
             async with pool.connection(CALL_TIMEOUT) as connection:
                 async with asyncio.timeout(CALL_TIMEOUT) as limit, connection.transaction():
-                    for query in to_say(connection, self._queries, durable):
+                    for query in opening_queries(connection, self._queries, durable):
                         await run(connection, query)
                     going_on = partial(_extend, limit)
                     answer = await drive(plan, partial(run, connection, going_on=going_on))
@@ -121,7 +121,7 @@ class Pool:
             answer: T | None = None
             async with _sound_connection(pool, self._queries) as connection:
                 async with asyncio.timeout(CALL_TIMEOUT), connection.transaction() as transaction:
-                    for query in to_say(connection, self._queries, durable):
+                    for query in opening_queries(connection, self._queries, durable):
                         await run(connection, query)
                     answer = await drive(plan, partial(run, connection))
                     if await run(connection, ended):
@@ -182,7 +182,7 @@ class Pool:
 
     async def _in_transaction(self, connection: AsyncConnection[Any], query: Query[T], durable: bool | None) -> T:
         """The answer to a query by itself, after what is to be said first, if anything is."""
-        first = to_say(connection, self._queries, durable)
+        first = opening_queries(connection, self._queries, durable)
         async with connection.transaction() if first else nullcontext():
             for said in first:
                 await run(connection, said)
@@ -219,8 +219,8 @@ class Pool:
         _adapt(connection)
         # Whatever the role's default is: what follows a plan must see what was committed meanwhile.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-        await meet(connection)
-        await learn(connection, self._queries)
+        await detect_pooler(connection)
+        await learn_durability(connection, self._queries)
         if only_reads(connection):
             self._readers.add(connection)  # it is a standby that was asked for by its name
 

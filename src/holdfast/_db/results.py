@@ -51,7 +51,7 @@ class _Wait(Generic[T]):
     told_at: float = float("-inf")
 
 
-class Watch(Generic[T]):
+class ResultWatch(Generic[T]):
     """Waits for the ends of tasks. `look` gives those of some tasks that have ended; `run` asks the database."""
 
     def __init__(

@@ -31,7 +31,7 @@ class Grantee:
 
 def grant(url: str, schema: str, part: Part, roles: Sequence[str], *, only_tell: bool = False) -> list[str]:
     """Gives roles a part, or renews it, and answers the statements that do so. `only_tell` changes nothing."""
-    with _Session(url, schema) as session:
+    with _RightsTransaction(url, schema) as session:
         session.check(roles)
         session.do("give_part", part, list(dict.fromkeys(roles)))
         for role in dict.fromkeys(roles):
@@ -41,7 +41,7 @@ def grant(url: str, schema: str, part: Part, roles: Sequence[str], *, only_tell:
 
 def revoke(url: str, schema: str, part: Part, roles: Sequence[str], *, only_tell: bool = False) -> list[str]:
     """Takes a part from roles, and answers the statements that do so; what their other parts need stays."""
-    with _Session(url, schema) as session:
+    with _RightsTransaction(url, schema) as session:
         gone = {each.role for each in session.grantees() if not each.exists}
         session.check([role for role in roles if role not in gone])
         for role in dict.fromkeys(roles):
@@ -54,11 +54,11 @@ def revoke(url: str, schema: str, part: Part, roles: Sequence[str], *, only_tell
 
 def grantees(url: str, schema: str) -> list[Grantee]:
     """Who was given which part."""
-    with _Session(url, schema) as session:
+    with _RightsTransaction(url, schema) as session:
         return session.grantees()
 
 
-class _Session:
+class _RightsTransaction:
     """One transaction on the rights of a schema; it keeps the statements that it sends."""
 
     def __init__(self, url: str, schema: str) -> None:
@@ -67,7 +67,7 @@ class _Session:
         self._statements = statements(schema)
         self._sent: list[str] = []
 
-    def __enter__(self) -> "_Session":
+    def __enter__(self) -> "_RightsTransaction":
         self._connection: Connection[Any] = connect_sync(self._url, "holdfast roles")
         try:
             with explaining(self._schema):

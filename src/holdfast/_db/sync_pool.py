@@ -23,7 +23,7 @@ from holdfast._db.driver.connection import (
     only_reads,
     run_sync,
 )
-from holdfast._db.driver.facts import learn_sync, meet_sync, to_say
+from holdfast._db.driver.facts import detect_pooler_sync, learn_durability_sync, opening_queries
 from holdfast._db.driver.pools import Patience, SoundPool
 from holdfast._db.errors import READ_ONLY, explaining, tell_no_hint
 from holdfast._db.pool import SIZE
@@ -65,7 +65,7 @@ class SyncPool:
             pool = self._pool or self._open()
             with pool.connection(CALL_TIMEOUT) as connection:
                 with connection.transaction():
-                    for query in to_say(connection, self._queries, durable):
+                    for query in opening_queries(connection, self._queries, durable):
                         run_sync(connection, query)
                     answer = drive_sync(plan, partial(run_sync, connection))
                 for query in then(answer):
@@ -84,7 +84,7 @@ class SyncPool:
             answer: T | None = None
             with _sound_connection(pool, self._queries) as connection:
                 with connection.transaction() as transaction:
-                    for query in to_say(connection, self._queries, durable):
+                    for query in opening_queries(connection, self._queries, durable):
                         run_sync(connection, query)
                     answer = drive_sync(plan, partial(run_sync, connection))
                     if run_sync(connection, ended):
@@ -113,7 +113,7 @@ class SyncPool:
 
     def _in_transaction(self, connection: Connection[Any], query: Query[T], durable: bool | None) -> T:
         """As in `Pool`: what is to be said first comes along."""
-        first = to_say(connection, self._queries, durable)
+        first = opening_queries(connection, self._queries, durable)
         with connection.transaction() if first else nullcontext():
             for said in first:
                 run_sync(connection, said)
@@ -139,8 +139,8 @@ class SyncPool:
     def _configure(self, connection: Connection[Any]) -> None:
         _adapt(connection)
         connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-        meet_sync(connection)
-        learn_sync(connection, self._queries)
+        detect_pooler_sync(connection)
+        learn_durability_sync(connection, self._queries)
         if only_reads(connection):
             self._readers.add(connection)
 

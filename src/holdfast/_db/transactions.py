@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast._db.driver.connection import conninfo, only_reads, run, run_sync
-from holdfast._db.driver.facts import PREPARE_AFTER, meet, meet_sync
+from holdfast._db.driver.facts import PREPARE_AFTER, detect_pooler, detect_pooler_sync
 from holdfast._db.driver.forks import not_for_children
 from holdfast._db.driver.pools import SoundAsyncPool, SoundPool
 from holdfast._db.errors import READ_ONLY
@@ -30,7 +30,7 @@ OPEN_SECONDS = 10.0
 _LEVEL = IsolationLevel.READ_COMMITTED
 """Under a stricter one, which may be the role's default, our own beats would be in the way of every longer step."""
 _FORGET = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DISCARD TEMP; SELECT pg_catalog.pg_advisory_unlock_all()"
-"""What one step has set must not meet the next: a search_path, say, of another customer."""
+"""What one step has set must not reach the next: a search_path, say, of another customer."""
 _FORGET_INSIDE = f"SET CONSTRAINTS ALL IMMEDIATE; {_FORGET}"
 """The same before the commit: a pooler takes the connection away with it. Deferred triggers still see what was set."""
 
@@ -95,7 +95,7 @@ class Transactions:
 
     async def _prepare(self, connection: AsyncConnection[Any]) -> None:
         await connection.set_isolation_level(_LEVEL)
-        self.pooled = await meet(connection, ours=False)
+        self.pooled = await detect_pooler(connection, ours=False)
 
     async def _clean(self, connection: AsyncConnection[Any]) -> None:
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
@@ -106,7 +106,7 @@ class Transactions:
     def _prepare_sync(self, connection: Connection[Any]) -> None:
         not_for_children(connection)
         connection.set_isolation_level(_LEVEL)
-        self.pooled = meet_sync(connection, ours=False)
+        self.pooled = detect_pooler_sync(connection, ours=False)
 
     def _clean_sync(self, connection: Connection[Any]) -> None:
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor

@@ -7,7 +7,7 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast._db.driver.connection import DriverError, connect_sync
-from holdfast._db.driver.facts import meet_sync
+from holdfast._db.driver.facts import detect_pooler_sync
 from holdfast._sql.query import quote
 from holdfast.doctor.context import Diagnosis, Patient, bad, fine, judged, listed, number, span, warning
 from holdfast.errors import DatabaseUnreachable
@@ -113,14 +113,14 @@ def connections(patient: Patient) -> Diagnosis:
 def pooler(patient: Patient) -> Diagnosis:
     database = patient.database
     with closing(connect_sync(database.url, "holdfast doctor")) as connection:
-        is_pooled = meet_sync(connection)
+        is_pooled = detect_pooler_sync(connection)
         if is_pooled and database.direct_url is None:
             return fine("through a pooler: workers find tasks by polling; direct_url would let them be notified")
         channel = f"holdfast_doctor_{uuid4().hex[:12]}"
         url = "HOLDFAST_DIRECT_URL" if database.direct_url else "HOLDFAST_URL"
         try:
             with closing(connect_sync(database.listen_url, "holdfast doctor")) as listening:
-                if meet_sync(listening):
+                if detect_pooler_sync(listening):
                     return warning(
                         f"{url} goes through a pooler as well",
                         "Notifications do not come through it: workers find tasks by polling, up to a second later.",

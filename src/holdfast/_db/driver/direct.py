@@ -27,7 +27,7 @@ T = TypeVar("T")
 _ANSWERED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
-class Asking:
+class DirectQueries:
     """Asks over one connection, straight to a server. What is asked again is prepared: loops ask the same for ever."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
@@ -37,7 +37,7 @@ class Asking:
         self._rows = Transformer(connection)
         self._asked: set[str] = set()
         self._prepared: dict[str, bytes] = {}
-        self._ahead: _Arrival | None = None
+        self._ahead: _PendingAnswer | None = None
 
     async def run(self, query: Query[T]) -> T:
         """Asks one query by itself."""
@@ -78,7 +78,7 @@ class Asking:
             if self._pgconn.flush():
                 arrived()  # not all is sent yet: who asks for the answer sees to it
             else:
-                self._ahead = context.run(_Arrival, self._pgconn, arrived)
+                self._ahead = context.run(_PendingAnswer, self._pgconn, arrived)
 
         return send
 
@@ -112,12 +112,12 @@ class Asking:
         self._prepared[statement] = name
         return name
 
-    async def _answer(self, arrival: "_Arrival | None" = None) -> PGresult:
+    async def _answer(self, arrival: "_PendingAnswer | None" = None) -> PGresult:
         """What arrives; an `arrival` is one that takes it in already."""
         if arrival is None:
             if self._pgconn.flush():  # not all is sent yet: the driver sees to both
                 return self._checked(await self._connection.wait(execute(self._pgconn)))
-            arrival = _Arrival(self._pgconn)
+            arrival = _PendingAnswer(self._pgconn)
         try:
             return self._checked(await arrival.wait())
         except asyncio.CancelledError:
@@ -141,7 +141,7 @@ class Asking:
             self._ahead = None
 
 
-class _Arrival:
+class _PendingAnswer:
     """Takes in an answer as it arrives.
 
     The driver waits for each piece of it anew, with a future, a timer and two system calls. A claim of a thousand tasks

@@ -10,7 +10,7 @@ Our connections switch the server's compiler off. On PostgreSQL 14 to 17 a plan 
 (`enable_seqscan = off`) looks so expensive that each of its executions would be compiled anew, which takes hundreds of
 times as long as a claim. And NULL in an array means NULL on them, though a database or role may have it otherwise.
 Straight to a server that is said once, with the same question; through a pooler each transaction says it for itself:
-see `to_say` and `Link`.
+see `opening_queries` and `Link`.
 
 Whether a commit waits until it is on disk is `synchronous_commit`, and is set anew in each transaction that needs it:
 never for a session, which a pooler may hand to others. What a connection does by itself is asked once, when it is made,
@@ -40,7 +40,7 @@ SELECT here.pid, said.* FROM pg_catalog.pg_backend_pid() AS here(pid) LEFT JOIN 
 """
 
 
-async def meet(connection: AsyncConnection[Any], *, ours: bool = True) -> bool:
+async def detect_pooler(connection: AsyncConnection[Any], *, ours: bool = True) -> bool:
     """Whether a pooler is in between; if not, statements that are sent often are prepared from now on.
 
     `ours`: nobody else's statements are sent on this connection.
@@ -49,8 +49,8 @@ async def meet(connection: AsyncConnection[Any], *, ours: bool = True) -> bool:
     return _is_pooled(connection, row)
 
 
-def meet_sync(connection: Connection[Any], *, ours: bool = True) -> bool:
-    """As `meet`, blocking."""
+def detect_pooler_sync(connection: Connection[Any], *, ours: bool = True) -> bool:
+    """As `detect_pooler`, blocking."""
     return _is_pooled(connection, connection.execute(_question(connection, ours)).fetchone())
 
 
@@ -74,17 +74,17 @@ _early: WeakKeyDictionary[object, bool] = WeakKeyDictionary()
 """Whether the commits of a connection return before they are on disk, unless a transaction sets it otherwise."""
 
 
-async def learn(connection: AsyncConnection[Any], queries: Queries) -> None:
+async def learn_durability(connection: AsyncConnection[Any], queries: Queries) -> None:
     """Asks a new connection whether its commits wait for the disk by themselves."""
     _early[connection] = await run(connection, queries.commits_early())
 
 
-def learn_sync(connection: Connection[Any], queries: Queries) -> None:
-    """As `learn`, blocking."""
+def learn_durability_sync(connection: Connection[Any], queries: Queries) -> None:
+    """As `learn_durability`, blocking."""
     _early[connection] = run_sync(connection, queries.commits_early())
 
 
-def to_say(
+def opening_queries(
     connection: AsyncConnection[Any] | Connection[Any], queries: Queries, durable: bool | None
 ) -> list[Query[Any]]:
     """The queries that begin a transaction which is to be durable, or not to be; None: as the connection has it."""

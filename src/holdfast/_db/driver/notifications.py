@@ -13,7 +13,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from holdfast._db.driver.connection import connect
-from holdfast._db.driver.facts import meet
+from holdfast._db.driver.facts import detect_pooler
 from holdfast._db.errors import READ_ONLY, pause_after
 from holdfast._model.safe_log import Log
 from holdfast._sql.query import quote
@@ -87,9 +87,9 @@ class Listener:
     async def _listen(self) -> None:
         connection = self._connection = await connect(self._url, "holdfast listen")
         try:
-            ear = _Ear(connection, self._pass_on)
+            reader = _NotificationReader(connection, self._pass_on)
             async with asyncio.timeout(PING_WITHIN):
-                if await meet(connection):
+                if await detect_pooler(connection):
                     raise _Pooled
                 await connection.execute(b"LISTEN " + quote(self._channel).encode())
             self.listening.set()
@@ -97,15 +97,15 @@ class Listener:
             # Whatever was notified while nobody listened is found by looking.
             self._heard("queue *")
             while True:
-                await ear.until_silent(PING_EVERY)
+                await reader.until_silent(PING_EVERY)
                 pinged = time.monotonic()
                 async with asyncio.timeout(PING_WITHIN):
                     cursor = await connection.execute(_PING, [self._channel])
                     if await cursor.fetchone() == ("on",):
                         raise ConnectionError(READ_ONLY)
-                if ear.heard_at < pinged:
-                    await ear.wait(PING_WITHIN)
-                if ear.heard_at < pinged:
+                if reader.heard_at < pinged:
+                    await reader.wait(PING_WITHIN)
+                if reader.heard_at < pinged:
                     raise ConnectionError("the listening connection does not answer")
         finally:
             with suppress(Exception):
@@ -117,7 +117,7 @@ class Listener:
         self.well()
 
 
-class _Ear:
+class _NotificationReader:
     """Hears what comes over a connection, as soon as it comes: straight from the socket, for somebody waits for it."""
 
     def __init__(self, connection: AsyncConnection[Any], hear: Callable[[str], None]) -> None:

@@ -1,8 +1,8 @@
-"""A connection on which several transactions are on their way at once, each answered as soon as it is done.
+"""A connection on which several transactions are under way at once, each answered as soon as it is done.
 
-The driver's own pipelines are left at their end with everything answered. Here a transaction is told of while later
-ones are still at work: an enqueue need not wait for the wake-up that follows it. This uses libpq's pipeline mode
-directly, through `psycopg.pq`; statements are prepared once.
+The driver's own pipelines end with everything answered. Here the answer to a transaction is passed on while later ones
+are still under way: an enqueue need not wait for the wake-up that follows it. This uses libpq's pipeline mode directly,
+through `psycopg.pq`; statements are prepared once.
 
 Through a pooler nothing is prepared, and each transaction waits for the answer to the one before: if we end in between,
 PgBouncer up to 1.18 at least gives the connection to another client, who then reads the answer that was for us.
@@ -22,8 +22,8 @@ from psycopg.pq.abc import PGconn, PGresult
 from holdfast._db.driver.parameters import for_libpq
 from holdfast._sql.query import Query, Statement
 
-Told: TypeAlias = Callable[[list[PGresult], BaseException | None], None]
-"""Is given what the statements of a transaction answered, or why it failed."""
+Answered: TypeAlias = Callable[[list[PGresult], BaseException | None], None]
+"""A callback that is given the results of a transaction, or the error with which it failed."""
 
 # By names of our own: to look up a member of an enum takes longer than to compare it.
 _BROUGHT = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
@@ -31,7 +31,7 @@ _ENDED = ExecStatus.PIPELINE_SYNC
 _FAILED = ExecStatus.FATAL_ERROR
 
 
-class Wire:
+class PipelinedConnection:
     """Owns a connection until `release` or `close`. `broken`: it is of no use any more."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
@@ -40,8 +40,8 @@ class Wire:
         self._pgconn: PGconn = connection.pgconn
         self._encoding = connection.info.encoding
         self._keeps = connection.prepare_threshold is not None  # see `holdfast._db.driver.facts`
-        self._sent: deque[Told] = deque()
-        self._later: deque[tuple[Callable[[], None], Told]] = deque()
+        self._sent: deque[Answered] = deque()
+        self._later: deque[tuple[Callable[[], None], Answered]] = deque()
         self._results: list[PGresult] = []
         self._error: BaseException | None = None
         self._socket = self._pgconn.socket  # libpq forgets it when the connection breaks
@@ -54,7 +54,7 @@ class Wire:
         """Prepares what will be sent, or only has it checked; a schema that is missing is noticed here."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def told(results: list[PGresult], error: BaseException | None) -> None:
+        def answered(results: list[PGresult], error: BaseException | None) -> None:
             if not done.done():
                 done.set_result(None) if error is None else done.set_exception(error)
 
@@ -63,15 +63,15 @@ class Wire:
                 name = statement.name.encode() if self._keeps else b""
                 self._pgconn.send_prepare(name, statement.text.encode())
 
-        self._transact(send, told)
+        self._transact(send, answered)
         await done
 
-    def send(self, queries: Sequence[Query[Any]], told: Told) -> None:
-        """Sends a transaction of what was prepared. `told` is called in any case, also if the connection breaks."""
+    def send(self, queries: Sequence[Query[Any]], answered: Answered) -> None:
+        """Sends a transaction of what was prepared. `answered` is called in any case, also if the connection breaks."""
         try:
             given = [for_libpq(query.parameters, self._encoding) for query in queries]
         except (UnicodeError, psycopg.DataError) as error:  # the database's encoding has no such character
-            told([], error)
+            answered([], error)
             return
 
         def send() -> None:
@@ -81,7 +81,7 @@ class Wire:
                 else:
                     self._pgconn.send_query_params(query.statement.text.encode(), values, None, formats, 1)
 
-        self._transact(send, told)
+        self._transact(send, answered)
 
     async def release(self) -> AsyncConnection[Any]:
         """Waits until all is answered, and gives the connection as it was before."""
@@ -91,14 +91,14 @@ class Wire:
         return self.connection
 
     def close(self, why: BaseException | None = None) -> None:
-        """Closes the connection; nobody can say what has become of the transactions that are on their way."""
+        """Closes the connection; whether the transactions under way were committed is then unknown."""
         self._break(why or psycopg.OperationalError("the connection was closed"))
 
-    def _transact(self, send: Callable[[], None], told: Told) -> None:
+    def _transact(self, send: Callable[[], None], answered: Answered) -> None:
         if self._sent and not self._keeps:
-            self._later.append((send, told))
+            self._later.append((send, answered))
             return
-        self._sent.append(told)
+        self._sent.append(answered)
         try:
             if self.broken:
                 raise psycopg.OperationalError("the connection is closed")

@@ -55,7 +55,7 @@ class Patience:
         return pause_after(self._failures, longest=1.0)
 
 
-class _Waiting:
+class _ConnectionWait:
     """A caller's wait for a connection, in parts: after each the pool tries anew to reach its server."""
 
     def __init__(self, seconds: float) -> None:
@@ -85,7 +85,7 @@ class SoundAsyncPool(AsyncConnectionPool[AsyncConnection[Any]]):
 
     async def getconn(self, timeout: float | None = None) -> AsyncConnection[Any]:
         """A connection that was not cut."""
-        waiting = _Waiting(self.timeout if timeout is None else timeout)
+        waiting = _ConnectionWait(self.timeout if timeout is None else timeout)
         while True:
             try:
                 connection = await super().getconn(waiting.next_part())
@@ -120,7 +120,7 @@ class SoundPool(ConnectionPool[Connection[Any]]):
 
     def getconn(self, timeout: float | None = None) -> Connection[Any]:
         """A connection that was not cut."""
-        waiting = _Waiting(self.timeout if timeout is None else timeout)
+        waiting = _ConnectionWait(self.timeout if timeout is None else timeout)
         while True:
             try:
                 connection = super().getconn(waiting.next_part())

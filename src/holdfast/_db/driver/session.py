@@ -19,8 +19,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast._db.driver.connection import CALL_TIMEOUT, connect, run
-from holdfast._db.driver.direct import Asking
-from holdfast._db.driver.facts import meet
+from holdfast._db.driver.direct import DirectQueries
+from holdfast._db.driver.facts import detect_pooler
 from holdfast._db.driver.parameters import for_cursor
 from holdfast._db.errors import READ_ONLY, is_starved, is_unknown, is_unusable
 from holdfast._sql.plans import Plan, drive
@@ -49,7 +49,7 @@ class Link:
     a rule, so that it need not be set for each.
     """
 
-    _asking: Asking
+    _direct: DirectQueries
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Link:
                     if self._wrap:
                         (answer,) = await self._together(connection, [query], None)
                         return await answer.read()
-                    return await self._asking.run(query)
+                    return await self._direct.run(query)
             except BaseException as error:
                 await self._after(error)
                 raise
@@ -106,7 +106,7 @@ class Link:
             try:
                 self._refuse_children()
                 async with asyncio.timeout(self._timeout):
-                    send = await self._asking.sender(query, arrived, hole)
+                    send = await self._direct.sender(query, arrived, hole)
             except BaseException as error:
                 await self._after(error)
                 raise
@@ -126,7 +126,7 @@ class Link:
             try:
                 self._refuse_children()
                 async with asyncio.timeout(self._timeout):
-                    return await self._asking.answer(query)
+                    return await self._direct.answer(query)
             except BaseException as error:
                 await self._after(error)
                 raise
@@ -134,7 +134,7 @@ class Link:
     def answer_now(self, query: Query[T]) -> T:
         """The same when it has arrived. After an error `answer` is to follow, and meets it again."""
         self._refuse_children()
-        return self._asking.answer_now(query)
+        return self._direct.answer_now(query)
 
     async def transact(self, queries: Sequence[Query[T]], *, lock_timeout: str | None = None) -> list[Answer[T]]:
         """Runs queries in one transaction and one round trip."""
@@ -214,7 +214,7 @@ class Link:
         connection, self._connection = self._connection, None
         self.contact_since = None
         if connection is not None and os.getpid() == self._pid:  # a forked child would end its parent's session
-            self._asking.close()
+            self._direct.close()
             await connection.close()
 
     def _refuse_children(self) -> None:
@@ -229,8 +229,8 @@ class Link:
         await self.close()
         connection = await connect(self._url, self._name)
         self._connection = connection
-        self._asking = Asking(connection)
-        self._pooled = await meet(connection)
+        self._direct = DirectQueries(connection)
+        self._pooled = await detect_pooler(connection)
         if self._by_index and not self._pooled:
             # A prepared statement keeps its plan. One that was made while there were few tasks would read the whole
             # table when there are many, until that is analyzed. Behind a pooler nothing is prepared.
@@ -250,11 +250,11 @@ class Link:
         return connection
 
     async def _alone(self, query: Query[T]) -> Answer[T]:
-        asking = self._asking
-        result = await asking.result(query)
+        direct = self._direct
+        result = await direct.result(query)
 
         async def read() -> T:
-            return asking.read(query, result)
+            return direct.read(query, result)
 
         return Answer(result.ntuples if result.nfields else result.command_tuples or 0, read)
 

@@ -9,7 +9,7 @@ from holdfast._model.declare.names import check_step
 from holdfast._model.declare.options import EnqueueOptions, StepOptions, Upgrade, check_known, old_names, settings
 from holdfast._model.declare.step import OWNER, ClassStep, Step, result_decoder
 from holdfast._model.declare.validate import check_executor, check_run, check_step_class
-from holdfast._model.enqueue.call import Call, Runs, RunsWithContext, StepValue, call_of
+from holdfast._model.enqueue.call import Call, StepValue, StepWithContext, StepWithoutContext, call_of
 from holdfast._model.enqueue.ref import Ref
 from holdfast.errors import ConfigError, DeclarationError, EnqueueRefused
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast._model.declare.tasks import Tasks
 
 KR = TypeVar("KR", default=Any)
-StepT = TypeVar("StepT", bound=RunsWithContext | Runs)
+StepT = TypeVar("StepT", bound=StepWithContext | StepWithoutContext)
 
 
 class Kind(Generic[KR]):

@@ -19,15 +19,15 @@ from holdfast.errors import ConfigError, EnqueueRefused
 R_co = TypeVar("R_co", covariant=True)
 
 
-class RunsWithContext(Protocol):
+class StepWithContext(Protocol):
     def run(self, ctx: Any, /) -> Any: ...
 
 
-class Runs(Protocol):
+class StepWithoutContext(Protocol):
     def run(self) -> Any: ...
 
 
-StepValue: TypeAlias = RunsWithContext | Runs
+StepValue: TypeAlias = StepWithContext | StepWithoutContext
 
 
 class Enqueuer(Protocol):

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.errors import TaskNotFound
 
 
-class _Clock:
+class _IdClock:
     """Milliseconds and a counter that together never repeat or go back within this process.
 
     The counter (42 bits: 12 of `rand_a`, the first 30 of `rand_b`) starts at a random value each
@@ -45,7 +45,7 @@ class _Clock:
             return self.millisecond, first
 
 
-_clock = _Clock()
+_clock = _IdClock()
 _read_id = msgspec.msgpack.Decoder(UUID).decode
 _read_ids = msgspec.msgpack.Decoder(list[UUID]).decode
 

@@ -29,7 +29,7 @@ def failures(setup: Setup, /, since: float | None, follow: bool) -> None:
       holdfast failures --follow --json
     """
     from holdfast._db.background_loop import blocking
-    from holdfast._db.failures import Feed
+    from holdfast._db.failures import FailureFeed
 
     with setup.opened() as (app, queries):
 
@@ -37,7 +37,7 @@ def failures(setup: Setup, /, since: float | None, follow: bool) -> None:
             return await asyncio.to_thread(app.ask, query)
 
         begin = 3600.0 if since is None and not follow else since
-        feed = Feed(setup.database().listen_url, queries, ask, begin)
+        feed = FailureFeed(setup.database().listen_url, queries, ask, begin)
         found = 0
         for failure in blocking(feed.follow() if follow else feed.so_far()):
             found += 1
