@@ -46,8 +46,8 @@ log = Log("holdfast.worker")
 R = TypeVar("R")
 T = TypeVar("T")
 
-LAST_LOOK = 2.0
-"""Seconds to find out how a task stands whose result was waited for in vain."""
+LAST_ANSWER_TIMEOUT = 2.0
+"""Seconds to ask for the state of a task whose result did not come in time."""
 
 
 class App(Operations, Tasks):
@@ -225,7 +225,7 @@ class App(Operations, Tasks):
         try:
             return (await self._pool.together(many.plan(), many.wake, durable=durable))[0]
         except DatabaseUnreachable:
-            # As for one task: all exist or none, and nobody can tell which.
+            # As for one task: all exist or none, and it is not known which.
             made = await self._pool.again(many.again(), many.ended(), many.wake_all(), durable=durable)
             if made is None and many.keyed:
                 raise  # they exist, but which of them were left out for another with the same key is not known
@@ -268,10 +268,10 @@ class App(Operations, Tasks):
 
     async def info(self, id: UUID | str, /) -> TaskInfo:
         """How a task stands, live or archived."""
-        found = await self._run(insights.task(self._queries, as_uuid(id)))
-        if found is None:
+        info = await self._run(insights.task(self._queries, as_uuid(id)))
+        if info is None:
             raise insights.not_found(id)
-        return found
+        return info
 
     async def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:
         """Waits for a task and gives its result. `ref.result()` is the way to ask for it."""
@@ -283,7 +283,7 @@ class App(Operations, Tasks):
             pass
         last: list[TaskInfo | None] = []
         with suppress(TimeoutError, DatabaseUnreachable):
-            async with asyncio.timeout(LAST_LOOK):
+            async with asyncio.timeout(LAST_ANSWER_TIMEOUT):
                 last = [await self._run(insights.task(self._queries, ref.id))]
         return insights.result_or_too_late(ref, limit, last)
 
@@ -310,9 +310,9 @@ class App(Operations, Tasks):
             await asyncio.wait([running, starting], return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 running.result()
-            running.add_done_callback(_tell_early_end)
+            running.add_done_callback(_log_early_end)
             yield
-            running.remove_done_callback(_tell_early_end)
+            running.remove_done_callback(_log_early_end)
         finally:
             starting.cancel()
             made.stop()
@@ -401,8 +401,8 @@ class App(Operations, Tasks):
         )
 
 
-def _tell_early_end(running: "asyncio.Task[None]") -> None:
-    """A worker beside other code ended by itself: say so now, not only when that code ends."""
+def _log_early_end(running: "asyncio.Task[None]") -> None:
+    """Logs that a worker beside other code has ended by itself: now, not only when that code ends."""
     if not running.cancelled() and running.exception() is not None:
         log.critical("the worker has ended by itself; nothing is executed here any more", exc_info=running.exception())
 

@@ -1,4 +1,4 @@
-"""What people do with tasks, queues and workers through an app; `app.sync` has the same for blocking code."""
+"""The verbs of operators as methods of `App`; `app.sync` has the same for blocking code. `verbs` has their rules."""
 
 from abc import ABC, abstractmethod
 from datetime import timedelta
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Operations(ABC):
-    """The verbs of people."""
+    """The verbs of operators."""
 
     @property
     @abstractmethod

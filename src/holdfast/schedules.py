@@ -74,10 +74,10 @@ class ScheduleInfo:
     def next(self, number: int = 10, after: datetime | None = None) -> list[datetime]:
         """The next plan times."""
         definition, moment = self.parsed, self.now if after is None else after
-        found: list[datetime] = []
-        while len(found) < number and (moment := definition.next_after(moment)) is not None:  # type: ignore[assignment]
-            found.append(moment)
-        return found
+        times: list[datetime] = []
+        while len(times) < number and (moment := definition.next_after(moment)) is not None:  # type: ignore[assignment]
+            times.append(moment)
+        return times
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class OccurrenceInfo:
     created_at: datetime
 
 
-# --- questions and verbs, for whoever runs them
+# --- queries and verbs, for Apps, the command line and the dashboard
 
 
 def listed(
@@ -211,7 +211,7 @@ def backfill(
 
 
 def scopes_of(queries: Queries, name: str) -> Query[list[str]]:
-    """The scopes that a schedule had when it was last looked at."""
+    """The scopes that a schedule had when it was last planned."""
     return queries._query("list_scopes", lambda rows: [row[0] for row in rows], name=name, limit=MOST_AT_ONCE)
 
 
@@ -221,11 +221,11 @@ def check_ahead(name: str, definition: Definition) -> None:
         raise ScheduleError(f"schedule {name!r} would never come: all its times lie in the past")
 
 
-def one(name: str, found: Sequence[ScheduleInfo]) -> ScheduleInfo:
+def one(name: str, listed: Sequence[ScheduleInfo]) -> ScheduleInfo:
     """The only one of a list, or a clear error."""
-    if not found:
+    if not listed:
         raise ScheduleError(f"there is no schedule {name!r}; `holdfast schedules` lists them")
-    return found[0]
+    return listed[0]
 
 
 def _verb(queries: Queries, verb: str, name: str, by_whom: Mapping[str, str | None], **more: str) -> Query[str]:
@@ -239,21 +239,21 @@ def _infos(rows: Sequence[Row]) -> list[ScheduleInfo]:
 
 
 def _recent(rows: Sequence[Row]) -> dict[str, list[Recent]]:
-    found: dict[str, list[Recent]] = {}
+    by_name: dict[str, list[Recent]] = {}
     for name, plan_time, state in rows:
-        found.setdefault(name, []).append(Recent(plan_time, state))
-    return found
+        by_name.setdefault(name, []).append(Recent(plan_time, state))
+    return by_name
 
 
 def _occurrences(rows: Sequence[Row]) -> list[OccurrenceInfo]:
     return [OccurrenceInfo(*_with_json(row, 11, 12)) for row in rows]
 
 
-def _with_json(row: Row, *places: int) -> list[Any]:
-    """A row with what is JSON in it as Python has it."""
+def _with_json(row: Row, *columns: int) -> list[Any]:
+    """A row with the JSON of some columns decoded."""
     made = list(row)
-    for place in places:
-        made[place] = None if row[place] is None else json_in(row[place].encode())
+    for column in columns:
+        made[column] = None if row[column] is None else json_in(row[column].encode())
     return made
 
 
@@ -261,7 +261,7 @@ def _with_json(row: Row, *places: int) -> list[Any]:
 
 
 class ScheduleApp(Protocol):
-    """What an App lends to its schedules."""
+    """The part of an App that its schedules use."""
 
     @property
     def _schedules(self) -> dict[str, Schedule]: ...

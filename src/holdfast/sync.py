@@ -178,10 +178,10 @@ class SyncApp:
 
     def info(self, id: UUID | str, /) -> TaskInfo:
         """As `App.info`, blocking."""
-        found = self._run(insights.task(self._queries, as_uuid(id)))
-        if found is None:
+        info = self._run(insights.task(self._queries, as_uuid(id)))
+        if info is None:
             raise insights.not_found(id)
-        return found
+        return info
 
     def result(self, ref: Ref[Any], timeout: Duration | None = None, /) -> Any:
         """As `App.result`, blocking."""
@@ -322,8 +322,8 @@ class SyncApp:
         """A watch for all threads, and the loop it is on."""
         with self._beginning:
             if self._watch is None or self._watch[0].pid != os.getpid():
-                look = partial(insights.ended, self._queries)
-                watch = ResultWatch(self._database().listen_url, self._queries, self._run_aside, look)
+                ended = partial(insights.ended, self._queries)
+                watch = ResultWatch(self._database().listen_url, self._queries, self._run_aside, ended)
                 self._watch = BackgroundLoop("holdfast-watch"), watch
             return self._watch
 

@@ -67,7 +67,7 @@ async def test_X8_nothing_of_ours_is_compiled_by_the_server(compiling: str) -> N
         assert await pool.run(jit) == "off"
         assert await pool.run(jit, queries.schema_version(), durable=True) == "off"
         assert await pool.together(ask_jit(), lambda _: [], durable=True) == "off"
-        async with pool.looking(timedelta(seconds=5)) as look:
+        async with pool.reading(timedelta(seconds=5)) as look:
             assert await look(jit) == "off"
 
         blocking = SyncPool(compiling, queries)

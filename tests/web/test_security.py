@@ -318,10 +318,10 @@ async def test_X5_a_look_cannot_write_and_does_not_take_long(app: App) -> None:
         return Query(statement("x", text, "holdfast"), (), list)
 
     with pytest.raises(DriverError, match="read-only transaction"):
-        async with app._pool.looking(timedelta(seconds=5)) as run:
+        async with app._pool.reading(timedelta(seconds=5)) as run:
             await run(query("delete from holdfast.task"))
     with pytest.raises(DatabaseUnreachable, match="statement timeout") as late:
-        async with app._pool.looking(timedelta(milliseconds=50)) as run:
+        async with app._pool.reading(timedelta(milliseconds=50)) as run:
             await run(query("select pg_sleep(60)"))
     assert problem_of(late.value).title == "This took too long"
     await app._run(query("update holdfast.task set priority = 0"))  # the connection is as it was

@@ -243,7 +243,7 @@ async def test_A3_F10_who_only_reads_leaves_a_primary_that_has_been_replaced(rep
 
 async def _look_for(app: App, id: UUID) -> Any:
     """As a page of the web site does."""
-    async with app._pool.looking(timedelta(seconds=10)) as run:
+    async with app._pool.reading(timedelta(seconds=10)) as run:
         found = await run(insights.task(app._queries, id))
     if found is None:
         raise insights.not_found(id)

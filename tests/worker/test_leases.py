@@ -225,7 +225,7 @@ async def test_Q8_M11_cancel_of_a_running_task(holdfast: Harness, what: Any, wor
 async def test_Q8_M11_a_beat_tells_of_a_cancel_when_notifications_fail(holdfast: Harness) -> None:
     ref = await hold.enqueue()
     worker = holdfast.worker(lease=1.5, beat=0.2)
-    worker.listener._heard = lambda payload: None
+    worker.listener._notified = lambda payload: None
     async with running(worker):
         await until(lambda: worker.roster.busy == 1, "for the step")
         assert await ref.cancel()

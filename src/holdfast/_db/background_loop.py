@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for blocking callers of what is asynchronous."""
+"""An event loop in a thread of its own, for blocking callers of asynchronous code."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ class BackgroundLoop:
         self._started.wait()
 
     def wait_for(self, work: Coroutine[Any, Any, T], timeout: float | None) -> T:
-        """What a coroutine gives on that loop. After `timeout` seconds it is cancelled: a TimeoutError."""
+        """The result of a coroutine, run on that loop. After `timeout` seconds it is cancelled: a TimeoutError."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout)
@@ -35,7 +35,7 @@ class BackgroundLoop:
             future.cancel()
 
     def close(self) -> None:
-        """Cancels what is still there, and ends the thread."""
+        """Cancels what still runs, and ends the thread."""
         if self.pid == os.getpid() and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join(CLOSE_SECONDS)
@@ -48,7 +48,7 @@ class BackgroundLoop:
 
 
 def blocking(feed: AsyncGenerator[T]) -> Generator[T, None, None]:
-    """What an asynchronous generator gives, on a loop of its own; whoever goes away ends it."""
+    """The items of an asynchronous generator, run on a loop of its own; closing this generator ends it."""
     aside = BackgroundLoop("holdfast-feed")
     at_work: set[asyncio.Task[Any]] = set()
 
@@ -61,7 +61,7 @@ def blocking(feed: AsyncGenerator[T]) -> Generator[T, None, None]:
     async def ending() -> None:
         if at_work:  # interrupted, and not yet over
             for each in at_work:
-                if not each.cancelling():  # Ctrl-C came before anybody had it to cancel
+                if not each.cancelling():  # Ctrl-C came before its future could be cancelled
                     each.cancel()
             await asyncio.wait(at_work)
         await feed.aclose()

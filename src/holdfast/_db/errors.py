@@ -98,7 +98,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def is_full_of_notices(error: BaseException) -> bool:
-    """Whether a commit was refused because the queue of notifications is full: somebody listens and does not read."""
+    """Whether a commit was refused because the queue of notifications is full: a client listens and does not read."""
     error = error.__cause__ if isinstance(error, DatabaseUnreachable) and error.__cause__ else error
     return isinstance(error, psycopg.errors.ProgramLimitExceeded) and error.diag.source_function == "PreCommit_Notify"
 
@@ -109,7 +109,7 @@ def is_data_error(error: BaseException) -> bool:
 
 
 def is_contended(error: BaseException) -> bool:
-    """Whether somebody else was in the way: a lock, a deadlock, or a conflict of transactions."""
+    """Whether another transaction was in the way: by a lock, a deadlock, or a conflict."""
     return isinstance(error, psycopg.Error) and error.sqlstate in ("55P03", "40P01", "40001")
 
 
@@ -138,7 +138,7 @@ def gave_way(error: BaseException) -> bool:
     """Whether a change of tables was given up for others: they were faster, or at work there for too long."""
     if isinstance(error, TimeoutError) or is_contended(error):
         return True
-    # Not there, no partition any more, just being detached; or given up by whoever watches over long statements.
+    # Not there, no partition any more, just being detached; or cancelled by an operator or a watchdog.
     return isinstance(error, psycopg.Error) and error.sqlstate in ("42P01", "55000", "57014")
 
 
@@ -226,7 +226,7 @@ def migrate_command(schema: str) -> str:
 def explaining(schema: str, *, writes: bool = True) -> Iterator[None]:
     """Raises the driver's errors in our words, where there are some.
 
-    Without `writes` the transaction itself only reads: that a write is refused tells nothing about the server.
+    Without `writes` the transaction itself only reads: a refused write then says nothing about the server.
     """
     try:
         yield
@@ -238,7 +238,7 @@ def explaining(schema: str, *, writes: bool = True) -> Iterator[None]:
 
 
 def tell_no_hint(error: BaseException) -> None:
-    """What follows a commit went wrong. The commit stands: nobody may be told that it failed."""
+    """Logs that workers could not be woken after a commit. The commit stands, so no error is raised."""
     log.debug("workers could not be woken: they look by themselves within their poll interval (%s)", error)
 
 

@@ -1,7 +1,7 @@
-"""What belongs to an event loop: made at its first use there, and given up when the loop has ended.
+"""Objects that belong to an event loop: made at their first use there, and abandoned when the loop has ended.
 
-A loop may end without a word: `asyncio.run(main())` several times in one process, or a test framework with a loop for
-each test. Nothing can be awaited on it any more, so what it has left open is abandoned, by whoever comes next.
+A loop may end without closing them: `asyncio.run(main())` several times in one process, or a test framework with a
+loop for each test. Nothing can be awaited on it any more, so the next loop closes what it has left open.
 """
 
 import asyncio
@@ -32,22 +32,22 @@ class PerLoop(Generic[T]):
         self._remains: list[T] = []
 
     def here(self) -> T:
-        """That of the running loop."""
+        """The one of the running loop."""
         loop = asyncio.get_running_loop()
-        found = self._kept.get(loop)
-        if found is None or found.pid != os.getpid():
+        kept = self._kept.get(loop)
+        if kept is None or kept.pid != os.getpid():
             self.abandon_ended()
-            found = self._kept[loop] = self._make()
-        return found
+            kept = self._kept[loop] = self._make()
+        return kept
 
     async def close(self) -> None:
-        """Closes that of the running loop; a later use makes another."""
+        """Closes the one of the running loop; a later use makes another."""
         kept = self._kept.pop(asyncio.get_running_loop(), None)
         if kept is not None and kept.pid == os.getpid():
             await kept.close()
 
     def abandon_ended(self) -> None:
-        """Closes what ended loops have left."""
+        """Closes those of loops that have ended."""
         for loop in [*self._kept]:
             if loop.is_closed() and (kept := self._kept.pop(loop, None)) is not None and kept.pid == os.getpid():
                 kept.abandon()
@@ -57,9 +57,9 @@ class PerLoop(Generic[T]):
 
     @property
     def loops(self) -> list[asyncio.AbstractEventLoop]:
-        """Those in use."""
+        """The loops that have one."""
         return [*self._kept]
 
     def clear(self) -> None:
-        """Forgets all: whatever is open goes on until it is no longer in use."""
+        """Forgets all of them: an open one goes on until it is no longer in use."""
         self._kept.clear()

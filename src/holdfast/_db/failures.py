@@ -1,7 +1,7 @@
-"""The feed of failures: every attempt that parked its task, once, in the order in which they are found.
+"""The feed of failures: every attempt that parked its task, once, in the order in which they are read.
 
 The log of attempts is read on from a cursor, woken by notification. What commits late has an older time than what was
-read before: so the last minute is read again each time, and what is known is passed over. That is all that is kept.
+read before: so the last minute is read again each time, and known failures are skipped. Only those are remembered.
 The cursor is the database's time of the last whole reading, so neither a broken connection nor an outage leaves a gap.
 """
 
@@ -24,9 +24,9 @@ log = Log("holdfast.listen")
 
 OVERLAP = timedelta(minutes=1)
 LOOK_EVERY = 5.0
-"""Seconds between readings when nothing is heard."""
+"""Seconds between readings without notifications."""
 AT_MOST_EVERY = 0.1
-"""Seconds between readings when much is heard."""
+"""Seconds between readings when notifications come often."""
 PAGE = 500
 AT_ONCE = 50
 """Failures that are read whole at once: each may be large."""
@@ -53,7 +53,7 @@ class FailureFeed:
         self._cursor: datetime | None = None
         self._seen: dict[tuple[Any, int], datetime] = {}
         self._changed = asyncio.Event()
-        self._listener = Listener(url, queries.schema, self._heard)
+        self._listener = Listener(url, queries.schema, self._notified)
 
     async def follow(self) -> AsyncGenerator[Failure]:
         """Never ends by itself; errors that pass are waited out."""
@@ -69,7 +69,7 @@ class FailureFeed:
                         yield failure
                     failed = 0
                 except Exception as error:
-                    # The very first contact tells whether the database can be used at all.
+                    # The first reading shows whether the database can be used at all.
                     if self._cursor is None or not is_passing(error):
                         raise
                     failed += 1
@@ -107,7 +107,7 @@ class FailureFeed:
         self._move_to(now)
 
     def _move_to(self, cursor: datetime) -> None:
-        """What will not be read again need not be remembered."""
+        """Moves the cursor, and forgets the failures that will not be read again."""
         self._cursor = cursor
         oldest = cursor - OVERLAP
         self._seen = {key: at for key, at in self._seen.items() if at >= oldest}
@@ -121,7 +121,7 @@ class FailureFeed:
         except TimeoutError:
             pass
 
-    def _heard(self, said: str) -> None:
+    def _notified(self, payload: str) -> None:
         # "queue *": the listener has a new connection, and something may have been missed.
-        if said in ("failed", "queue *"):
+        if payload in ("failed", "queue *"):
             self._changed.set()

@@ -1,7 +1,7 @@
 """Migrations: numbered SQL, up and down, each in one transaction under a lock.
 
 A schema remembers what was applied in its table `migration`, with a description of every object as it was
-right after; what differs later is drift: somebody changed the schema by hand.
+right after; what differs later is drift: the schema was changed by hand.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ async def status(url: str, schema: str = "holdfast") -> Status:
 
 
 async def migrate(url: str, schema: str = "holdfast", *, to: int | None = None, tries: int = 60) -> list[str]:
-    """Brings a schema to a version (by default the latest) and tells what was applied. Idempotent."""
+    """Brings a schema to a version (by default the latest) and lists what was applied. Idempotent."""
     check_schema(schema)
     target = latest() if to is None else to
     if not 0 <= target <= latest():

@@ -1,4 +1,4 @@
-"""Noticing that `conn=` is a connection to another database than the app's, where its workers may never look."""
+"""Warns when `conn=` is a connection to another database than the app's: its workers would never execute the task."""
 
 import logging
 import os
@@ -13,14 +13,14 @@ log = logging.getLogger("holdfast.db")
 
 
 class OtherDatabases:
-    """The databases in which an app has enqueued with `conn=`. Each that is not its own is told of once."""
+    """The databases in which an app has enqueued with `conn=`. The log names each that is not its own once."""
 
     def __init__(self, own: Callable[[], Database]) -> None:
         self._own = own
         self._met: set[tuple[str, str]] = set()
 
     def notice(self, name: str) -> None:
-        """Takes note of the name of a database, as its server says it."""
+        """Notes the name of a database, as its server gives it, and warns if it is another."""
         try:
             own = self._own()
         except ConfigError:

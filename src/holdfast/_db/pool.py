@@ -94,8 +94,8 @@ class Pool:
                 return answer
 
     @asynccontextmanager
-    async def looking(self, within: timedelta) -> AsyncIterator[Callable[[Query[T]], Awaitable[T]]]:
-        """A way to ask, in a transaction that cannot write and has no statement that takes longer than `within`."""
+    async def reading(self, within: timedelta) -> AsyncIterator[Callable[[Query[T]], Awaitable[T]]]:
+        """Runs queries in a transaction that cannot write, and in which no statement may take longer than `within`."""
         with explaining(self._schema, writes=False):
             pool = self._pool or await self._open()
             async with asyncio.timeout(CALL_TIMEOUT), AsyncExitStack() as stack:
@@ -114,7 +114,7 @@ class Pool:
     async def again(self, plan: Plan[T], ended: Query[bool], then: Sequence[Query[Any]], *, durable: bool) -> T | None:
         """Follows a plan whose answer was lost before; None if it turns out that one of its tasks has run and ended.
 
-        The look for that comes second, in the same transaction: asked first, it could miss what commits in between.
+        That is asked second, in the same transaction: asked first, it could miss what commits in between.
         """
         with explaining(self._schema):
             pool = self._pool or await self._open()
@@ -136,7 +136,7 @@ class Pool:
         self._closed = True
         try:
             async with self._opening:
-                pass  # whoever was opening it has noticed
+                pass  # a caller that was opening it has noticed
             await self._coalescer.close()
         finally:
             await self._close()
@@ -160,7 +160,7 @@ class Pool:
             connection.pgconn.finish()
 
     async def _ask(self, pool: AsyncConnectionPool[AsyncConnection[Any]], query: Query[T]) -> T:
-        """An answer, but not from a primary that was replaced: it may go on for long to tell what was true then.
+        """An answer, but not from a primary that was replaced: for long it may go on to answer what was true then.
 
         Whatever such a server has answered was only read, so it can be asked again elsewhere. So can what only reads if
         its connection breaks.
@@ -181,11 +181,11 @@ class Pool:
                 patience.after(DatabaseUnreachable(READ_ONLY))
 
     async def _in_transaction(self, connection: AsyncConnection[Any], query: Query[T], durable: bool | None) -> T:
-        """The answer to a query by itself, after what is to be said first, if anything is."""
+        """The answer to a query, after the queries that must come first in its transaction, if there are any."""
         first = opening_queries(connection, self._queries, durable)
         async with connection.transaction() if first else nullcontext():
-            for said in first:
-                await run(connection, said)
+            for each in first:
+                await run(connection, each)
             return await run(connection, query)
 
     def _is_left_behind(self, connection: AsyncConnection[Any]) -> bool:
@@ -195,7 +195,7 @@ class Pool:
     async def _open(self) -> AsyncConnectionPool[AsyncConnection[Any]]:
         async with self._opening:
             if self._pool is None and not self._closed:
-                # The pool would try in the background and tell nobody why: the first connection is made here.
+                # The pool would try in the background and raise nothing: the first connection is made here.
                 await (await connect(self._url)).close()
                 pool = SoundAsyncPool(
                     conninfo(self._url, "holdfast"),
@@ -290,7 +290,7 @@ async def _run_then(connection: AsyncConnection[Any], query: Query[T], then: Que
 
 
 async def _hint(connection: AsyncConnection[Any], query: Query[Any]) -> None:
-    """Runs what follows a commit. Whatever becomes of it, the commit stands: nobody may be told that it failed."""
+    """Runs a query that follows a commit. If it fails, the commit stands: the caller must not see an error."""
     try:
         async with asyncio.timeout(HINT_TIMEOUT):
             await run(connection, query)

@@ -1,9 +1,10 @@
-"""Waiting for tasks to end: one watch for all who wait on an event loop.
+"""Waiting for tasks to end: one `ResultWatch` for all callers that wait on an event loop.
 
-Somebody begins to wait: it is looked for at once. If it goes on, one connection listens, tells the workers for whom it
-waits ("wait ID …"), looks once more, and is told when they have ended ("ended ID …"). Nobody pays for this when nobody
-waits. Whatever is not heard, because a notification was lost or cannot come through a pooler, is found by looking:
-soon at first, then every second. Many are told of, and looked for, together.
+When a caller begins to wait, the database is asked at once whether the task has ended. If it has not, one connection
+listens, announces the awaited tasks to the workers ("wait ID …"), asks once more, and is notified by workers when tasks
+have ended ("ended ID …"). While no caller waits, nothing of this runs. Notifications may be lost, and do not come
+through a pooler, so the database is also polled: soon at first, then every second. Announcements and polls are for many
+tasks at once.
 """
 
 import asyncio
@@ -28,44 +29,44 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Seconds between looks; the last for ever."""
-TELL_EVERY = 30.0
-"""Seconds after which workers are told again for whom we wait: new ones do not know."""
+"""Seconds between polls for one task; the last is repeated."""
+ANNOUNCE_EVERY = 30.0
+"""Seconds after which the awaited tasks are announced again: new workers do not know of them."""
 LINGER = 5.0
-"""Seconds that the listening connection outlives the last who waited: another may come."""
+"""Seconds that the listening connection outlives the last caller that waited: another may come."""
 OUTAGE = 30.0
-"""Seconds that those who wait bear with a database that does not answer, but did before."""
+"""Seconds for which callers go on waiting when a database that answered before does not answer."""
 TOGETHER = 1000
-"""Tasks that are looked for in one query."""
-IN_A_WORD = 200
+"""Tasks that one query asks for."""
+IDS_PER_NOTIFICATION = 200
 """Ids in one notification, which holds less than 8,000 bytes."""
 
 
 @dataclass(eq=False, slots=True)
 class _Wait(Generic[T]):
-    """Those who wait for one task."""
+    """The callers that wait for one task."""
 
     id: UUID
     futures: "set[asyncio.Future[T]]" = field(default_factory=set)
-    looks: int = 0
-    told_at: float = float("-inf")
+    polls: int = 0
+    announced_at: float = float("-inf")
 
 
 class ResultWatch(Generic[T]):
-    """Waits for the ends of tasks. `look` gives those of some tasks that have ended; `run` asks the database."""
+    """Waits for tasks to end. The plan `ended` gives those of some tasks that have ended; `run` runs its queries."""
 
     def __init__(
         self,
         url: str,
         queries: Queries,
         run: Callable[[Query[Any]], Awaitable[Any]],
-        look: Callable[[Sequence[UUID]], Plan[dict[UUID, T]]],
+        ended: Callable[[Sequence[UUID]], Plan[dict[UUID, T]]],
     ) -> None:
         self.pid = os.getpid()  # a forked child needs a watch of its own
         self._url = url
         self._queries = queries
         self._run = run
-        self._look = look
+        self._ended = ended
         self._waits: dict[UUID, _Wait[T]] = {}
         self._now: set[UUID] = set()
         self._polls: list[tuple[float, int, _Wait[T]]] = []
@@ -84,7 +85,7 @@ class ResultWatch(Generic[T]):
             heapq.heappush(self._polls, (loop.time() + PAUSES[0], next(self._order), wait))
         future: asyncio.Future[T] = loop.create_future()
         wait.futures.add(future)
-        self._look_for(id)
+        self._check_soon(id)
         if self._watching is None:
             self._watching = loop.create_task(self._watch(), name="holdfast watch")
         try:
@@ -95,7 +96,7 @@ class ResultWatch(Generic[T]):
                 del self._waits[id]
 
     async def close(self) -> None:
-        """Ends the listening; whoever still waits is cancelled."""
+        """Stops listening, and cancels the callers that still wait."""
         watching = self._watching
         for wait in self._waits.values():
             for future in wait.futures:
@@ -116,9 +117,9 @@ class ResultWatch(Generic[T]):
         try:
             while True:
                 self._wake.clear()
-                await self._look_around()
+                await self._check()
                 if self._waits and listening is None:
-                    self._listener = Listener(self._url, self._queries.schema, self._heard)
+                    self._listener = Listener(self._url, self._queries.schema, self._notified)
                     listening = asyncio.get_running_loop().create_task(self._listener.run(), name="holdfast listen")
                 try:
                     async with asyncio.timeout(self._pause()):
@@ -129,27 +130,27 @@ class ResultWatch(Generic[T]):
         except Exception as error:
             self._fail(list(self._waits), error)
         finally:
-            # First of all: whoever comes from now on begins anew.
+            # First of all: a caller that comes from now on begins anew.
             self._watching = self._listener = None
             if listening is not None:
                 listening.cancel()
                 await asyncio.wait([listening])
 
-    def _heard(self, said: str) -> None:
-        word, _, rest = said.partition(" ")
+    def _notified(self, payload: str) -> None:
+        word, _, rest = payload.partition(" ")
         if word == "ended":
             for text in rest.split():
                 try:
-                    self._look_for(UUID(text))
+                    self._check_soon(UUID(text))
                 except ValueError:
-                    continue  # anybody may notify anything
-        elif said == "queue *":
-            # The listener has a new connection: workers are to be told again, and something may have been missed.
+                    continue  # any client of the database may notify anything
+        elif payload == "queue *":
+            # The listener has a new connection: notifications may have been missed, and workers must know of it.
             for wait in self._waits.values():
-                wait.told_at = float("-inf")
-                self._look_for(wait.id)
+                wait.announced_at = float("-inf")
+                self._check_soon(wait.id)
 
-    def _look_for(self, id: UUID) -> None:
+    def _check_soon(self, id: UUID) -> None:
         if id in self._waits:
             self._now.add(id)
             self._wake.set()
@@ -159,52 +160,56 @@ class ResultWatch(Generic[T]):
             return LINGER
         return max(0.0, self._polls[0][0] - asyncio.get_running_loop().time()) if self._polls else PAUSES[-1]
 
-    async def _look_around(self) -> None:
-        """Looks for those of whom we heard, and for those whose time has come."""
+    async def _check(self) -> None:
+        """Asks for the tasks of which a notification came, and for those whose next poll is due."""
         now = asyncio.get_running_loop().time()
         while self._polls and self._polls[0][0] <= now:
             _, _, wait = heapq.heappop(self._polls)
             if self._waits.get(wait.id) is wait:
                 self._now.add(wait.id)
-                wait.looks += 1
-                pause = PAUSES[min(wait.looks, len(PAUSES) - 1)]
+                wait.polls += 1
+                pause = PAUSES[min(wait.polls, len(PAUSES) - 1)]
                 heapq.heappush(self._polls, (now + pause, next(self._order), wait))
         ids = [id for id in self._now if id in self._waits]
         self._now.clear()
         for some in _parts(ids, TOGETHER):
             try:
-                await self._tell(some)
-                found = await drive(self._look(some), self._run)
+                await self._announce(some)
+                ended = await drive(self._ended(some), self._run)
             except Exception as error:
-                log.debug("results cannot be looked for: %s", error)
+                log.debug("results cannot be read: %s", error)
                 answered = self._answered_at
                 if answered is None or now - answered > OUTAGE or not is_passing(error):
                     self._fail(some, error)
                 continue
             self._answered_at = now
-            for id, answer in found.items():
+            for id, answer in ended.items():
                 for future in self._take(id):
                     future.set_result(answer)
 
-    async def _tell(self, ids: Iterable[UUID]) -> None:
-        """Tells the workers for whom we wait; not before we listen, or their answer would be missed."""
+    async def _announce(self, ids: Iterable[UUID]) -> None:
+        """Announces awaited tasks to the workers; not before we listen, or their notification would be missed."""
         now = asyncio.get_running_loop().time()
         if self._listener is None or not self._listener.listening.is_set():
             return
-        waits = [self._waits[id] for id in ids if id in self._waits and now - self._waits[id].told_at > TELL_EVERY]
+        waits = [
+            self._waits[id] for id in ids if id in self._waits and now - self._waits[id].announced_at > ANNOUNCE_EVERY
+        ]
         if waits:
-            words = [" ".join(["wait", *(wait.id.hex for wait in some)]) for some in _parts(waits, IN_A_WORD)]
-            # Noted before it is said: a reconnect meanwhile takes it back.
+            payloads = [
+                " ".join(["wait", *(wait.id.hex for wait in some)]) for some in _parts(waits, IDS_PER_NOTIFICATION)
+            ]
+            # Noted before it is sent: a reconnect meanwhile takes it back.
             for wait in waits:
-                wait.told_at = now
+                wait.announced_at = now
             try:
-                await self._run(self._queries.say(words))
+                await self._run(self._queries.say(payloads))
             except BaseException as error:
                 for wait in waits:
-                    wait.told_at = float("-inf")
+                    wait.announced_at = float("-inf")
                 if not is_full_of_notices(error):
                     raise
-                tell_no_hint(error)  # nobody can be told of anything just now: a look finds it
+                tell_no_hint(error)  # notifications do not work just now: a poll finds the end
 
     def _fail(self, ids: Iterable[UUID], error: Exception) -> None:
         for id in ids:
@@ -212,7 +217,7 @@ class ResultWatch(Generic[T]):
                 future.set_exception(error)
 
     def _take(self, id: UUID) -> "list[asyncio.Future[T]]":
-        """Those who wait for a task, to be answered now."""
+        """The futures of the callers that wait for a task, to be answered now."""
         wait = self._waits.pop(id, None)
         return [future for future in wait.futures if not future.done()] if wait is not None else []
 

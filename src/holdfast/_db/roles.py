@@ -117,7 +117,7 @@ class _RightsTransaction:
         return [Grantee(*row) for row in self._rows("grantees")]
 
     def do(self, name: str, *values: object) -> None:
-        """A change of the list of grantees; told with its values filled in."""
+        """A change of the list of grantees; listed with its values filled in."""
         text = self._statements[name].text
         self._rows(name, *values)
         for number, value in enumerate(values, 1):

@@ -112,11 +112,11 @@ class SyncPool:
                 patience.after(DatabaseUnreachable(READ_ONLY))
 
     def _in_transaction(self, connection: Connection[Any], query: Query[T], durable: bool | None) -> T:
-        """As in `Pool`: what is to be said first comes along."""
+        """As in `Pool`, blocking."""
         first = opening_queries(connection, self._queries, durable)
         with connection.transaction() if first else nullcontext():
-            for said in first:
-                run_sync(connection, said)
+            for each in first:
+                run_sync(connection, each)
             return run_sync(connection, query)
 
     def _open(self) -> ConnectionPool[Connection[Any]]:

@@ -160,7 +160,7 @@ class _OnLoop:
         assert self.tx is not None  # noqa: S101 - begun
         try:
             await self._block.__aexit__(None if error is None else type(error), error, None)
-        except psycopg.ProgrammingError:  # a block inside of it is still open: nobody else may get this connection
+        except psycopg.ProgrammingError:  # a block inside of it is still open: no other step may get this connection
             await self.tx.close()
             raise
         finally:

@@ -111,7 +111,7 @@ class Site:
         """What a page tells, without secrets."""
         asked = {name: request.query_params.getlist(name) for name in request.query_params}
         given = place.given(asked | {name: [text] for name, text in request.path_params.items()})
-        async with self.app._pool.looking(PATIENCE) as run:
+        async with self.app._pool.reading(PATIENCE) as run:
             look = Look(run, self.app._queries, user_of(request), self.runs, self.hiding)
             return self.hiding.of(await place.function(look, **given))
 
@@ -216,7 +216,7 @@ class Site:
 
     async def _ready(self, request: Request) -> Response:
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()), self.app._pool.looking(PATIENCE) as run:
+            async with asyncio.timeout(PATIENCE.total_seconds()), self.app._pool.reading(PATIENCE) as run:
                 await run(self.app._queries.schema_version())
         except Exception:
             # Anybody may ask, so no more is told than that.
@@ -230,7 +230,7 @@ class Site:
         except ImportError:
             raise Problem(501, "No metrics", "They need prometheus-client: pip install 'holdfast[metrics]'.") from None
         queries = self.app._queries
-        async with self.app._pool.looking(PATIENCE) as run:
+        async with self.app._pool.reading(PATIENCE) as run:
             found, now = await run(insights.queues(queries)), await run(queries.clock())
             text = database_text(found, await run(insights.gauges(queries)), now)
         return Response(text, headers={"content-type": CONTENT_TYPE})

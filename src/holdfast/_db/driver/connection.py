@@ -46,7 +46,7 @@ _DEFAULTS: dict[str, str] = {
 
 
 class _JsonText(Loader):
-    """JSON is handed on as bytes: whoever decodes it knows the type it wants."""
+    """JSON is handed on as bytes: the code that decodes it knows the type."""
 
     format = Format.TEXT
 
@@ -171,7 +171,7 @@ def with_database(url: str, name: str) -> str:
 
 
 def where(url: str) -> tuple[str, str]:
-    """The host and the name of a database: for people. A folder or nothing in place of a host is this machine."""
+    """The host and the name of a database, to be shown. The host is empty if it is this machine."""
     known = conninfo_to_dict(url)
     host = str(known.get("host") or known.get("hostaddr") or "")
     return ("" if host.startswith("/") else host), str(known.get("dbname") or known.get("user") or "postgres")
@@ -210,9 +210,9 @@ def connect_sync(url: str, name: str = "holdfast") -> Connection[Any]:
 
 
 def only_reads(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
-    """Whether the server is one that only reads, or has become one, as it tells unasked (from PostgreSQL 14 on)."""
-    told = connection.info.parameter_status
-    return "on" in (told("default_transaction_read_only"), told("in_hot_standby"))
+    """Whether the server only reads, or has come to, as servers report by themselves (from PostgreSQL 14 on)."""
+    reported = connection.info.parameter_status
+    return "on" in (reported("default_transaction_read_only"), reported("in_hot_standby"))
 
 
 def _nothing() -> None: ...

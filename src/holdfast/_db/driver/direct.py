@@ -1,8 +1,8 @@
-"""Queries asked by libpq itself, on a connection that is all ours.
+"""Queries sent by libpq itself, on a connection of our own.
 
 The driver's cursors take more CPU time for a claim than the server does, most of it to find out how values are to be
-put, and to describe columns that nobody asks about. Here values travel as `parameters` puts them, and rows come back
-binary, read by the driver's own loaders.
+encoded, and to describe columns that are never asked about. Here values are sent as `parameters` encodes them, and rows
+come back binary, read by the driver's own loaders.
 """
 
 import asyncio
@@ -28,26 +28,26 @@ _ANSWERED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class DirectQueries:
-    """Asks over one connection, straight to a server. What is asked again is prepared: loops ask the same for ever."""
+    """Runs queries on one connection, straight to a server. A statement is prepared when it is sent the second time."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._encoding = connection.info.encoding
         self._rows = Transformer(connection)
-        self._asked: set[str] = set()
+        self._sent_before: set[str] = set()
         self._prepared: dict[str, bytes] = {}
         self._ahead: _PendingAnswer | None = None
 
     async def run(self, query: Query[T]) -> T:
-        """Asks one query by itself."""
+        """Runs one query by itself."""
         return self.read(query, await self.result(query))
 
     async def result(self, query: Query[Any]) -> PGresult:
-        """The same; its rows are made by `read`, if anybody wants them."""
+        """The same, without reading the rows: `read` does that if they are wanted."""
         statement = query.statement.text
         values, formats = for_libpq(query.parameters, self._encoding)
-        name = self._prepared.get(statement) or await self._prepare_if_asked_again(statement)
+        name = self._prepared.get(statement) or await self._prepare_if_sent_before(statement)
         if name is None:
             self._pgconn.send_query_params(statement.encode(), values, None, formats, 1)
         else:
@@ -57,33 +57,33 @@ class DirectQueries:
     async def sender(
         self, query: Query[Any], arrived: Callable[[], None], hole: str | None = None
     ) -> Callable[[bytes], None]:
-        """What sends a query, with nothing else left to do: `answer` is to follow, at the latest when it has `arrived`.
+        """A function that sends a query at once. `answer` must follow, at the latest when it has `arrived`.
 
-        It is given the value of the parameter that is the `hole`, if there is one, in its binary form.
+        The function is given the value of the parameter named `hole`, if there is one, in its binary form.
         """
         statement = query.statement.text
         name = self._prepared.get(statement) or await self._prepare(statement)
         values, formats = for_libpq(query.parameters, self._encoding)
-        place = None if hole is None else query.statement.parameters.index(hole)
-        if place is not None:
+        position = None if hole is None else query.statement.parameters.index(hole)
+        if position is not None:
             formats = formats or [0] * len(values)
-            formats[place] = 1
-        context = copy_context()  # that of the asker, not of whoever lets it be sent
+            formats[position] = 1
+        context = copy_context()  # that of the caller of `sender`, not of the code that sends
 
         def send(value: bytes) -> None:
-            if place is not None:
-                values[place] = value
+            if position is not None:
+                values[position] = value
             self.close()
             self._pgconn.send_query_prepared(name, values, formats, 1)
             if self._pgconn.flush():
-                arrived()  # not all is sent yet: who asks for the answer sees to it
+                arrived()  # not all is sent yet: `answer` sends the rest
             else:
                 self._ahead = context.run(_PendingAnswer, self._pgconn, arrived)
 
         return send
 
     async def answer(self, query: Query[T]) -> T:
-        """What comes of a query that was sent."""
+        """The answer to a query that was sent."""
         ahead, self._ahead = self._ahead, None
         return self.read(query, await self._answer(ahead))
 
@@ -92,17 +92,17 @@ class DirectQueries:
         return self.read(query, self._checked([] if self._ahead is None else self._ahead.results))
 
     def read(self, query: Query[T], result: PGresult) -> T:
-        """What the rows of a result say."""
+        """The answer that the rows of a result give."""
         if not result.nfields:
             return query.read([])
         self._rows.set_pgresult(result)
         with no_collecting(result.ntuples):
             return query.read(self._rows.load_rows(0, result.ntuples, tuple))
 
-    async def _prepare_if_asked_again(self, statement: str) -> bytes | None:
-        if statement in self._asked:
+    async def _prepare_if_sent_before(self, statement: str) -> bytes | None:
+        if statement in self._sent_before:
             return await self._prepare(statement)
-        self._asked.add(statement)
+        self._sent_before.add(statement)
         return None
 
     async def _prepare(self, statement: str) -> bytes:
@@ -113,7 +113,7 @@ class DirectQueries:
         return name
 
     async def _answer(self, arrival: "_PendingAnswer | None" = None) -> PGresult:
-        """What arrives; an `arrival` is one that takes it in already."""
+        """Waits for the results; `arrival` receives them already, if it is given."""
         if arrival is None:
             if self._pgconn.flush():  # not all is sent yet: the driver sees to both
                 return self._checked(await self._connection.wait(execute(self._pgconn)))
@@ -122,7 +122,7 @@ class DirectQueries:
             return self._checked(await arrival.wait())
         except asyncio.CancelledError:
             arrival.end()
-            with suppress(Error):  # the connection is closed next, and nobody would tell the server
+            with suppress(Error):  # the connection is closed next, and the server would go on with the statement
                 await self._connection.cancel_safe(timeout=5.0)
             raise
 
@@ -135,14 +135,14 @@ class DirectQueries:
         return results[0]
 
     def close(self) -> None:
-        """Nothing more is taken in of what was sent ahead."""
+        """Stops receiving the answer to a query that was sent ahead."""
         if self._ahead is not None:
             self._ahead.end()
             self._ahead = None
 
 
 class _PendingAnswer:
-    """Takes in an answer as it arrives.
+    """Receives an answer as it arrives.
 
     The driver waits for each piece of it anew, with a future, a timer and two system calls. A claim of a thousand tasks
     comes in twenty pieces.
@@ -156,19 +156,19 @@ class _PendingAnswer:
         self._loop = asyncio.get_running_loop()
         self._complete: asyncio.Future[None] = self._loop.create_future()
         self._reads = True
-        self._loop.add_reader(self._socket, self._take_in)
+        self._loop.add_reader(self._socket, self._receive)
 
     async def wait(self) -> list[PGresult]:
         await self._complete
         return self.results
 
     def end(self) -> None:
-        """Takes in nothing more. Not later than it must: the number of a closed socket may be another's soon."""
+        """Stops receiving, before the socket is closed: its number may soon belong to another one."""
         if self._reads:
             self._reads = False
             self._loop.remove_reader(self._socket)
 
-    def _take_in(self) -> None:
+    def _receive(self) -> None:
         try:
             self._pgconn.consume_input()
             while not self._pgconn.is_busy():
@@ -183,7 +183,7 @@ class _PendingAnswer:
     def _end_with(self, error: Error | None) -> None:
         self.end()
         if self._complete.done():
-            return  # cancelled in this very turn of the loop: nobody waits for it any more
+            return  # cancelled in this turn of the loop: nothing waits for the answer any more
         if error is None:
             self._complete.set_result(None)
         else:

@@ -43,7 +43,7 @@ SELECT here.pid, said.* FROM pg_catalog.pg_backend_pid() AS here(pid) LEFT JOIN 
 async def detect_pooler(connection: AsyncConnection[Any], *, ours: bool = True) -> bool:
     """Whether a pooler is in between; if not, statements that are sent often are prepared from now on.
 
-    `ours`: nobody else's statements are sent on this connection.
+    `ours`: only statements of ours are sent on this connection.
     """
     row = await (await connection.execute(_question(connection, ours))).fetchone()
     return _is_pooled(connection, row)

@@ -29,7 +29,7 @@ _loops: WeakSet[AbstractEventLoop] = WeakSet()
 
 
 class Descriptor:
-    """A descriptor of something that cannot be remembered itself; as long as somebody keeps this, it is."""
+    """Stands for an object that cannot be weakly referenced. Its owner keeps this as long as the object is open."""
 
     def __init__(self, number: int) -> None:
         self._number = number

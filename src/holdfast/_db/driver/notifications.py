@@ -1,6 +1,6 @@
 """Notifications: a hint that something happened, never the truth. The connection is pinged and replaced when silent.
 
-Behind a pooler in transaction mode nothing would be heard: then nobody listens, and polling does it all.
+Through a pooler in transaction mode no notification would arrive: then the listener only waits, and workers poll.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from holdfast._sql.query import quote
 log = Log("holdfast.listen")
 
 _PING = "SELECT pg_catalog.current_setting('transaction_read_only') FROM pg_catalog.pg_notify($1, 'ping')"
-"""Also asks whether this is still the server that is written to: on another, nobody notifies."""
+"""Also asks whether this server can still be written to: on a standby no client notifies."""
 PING_EVERY = 10.0
 PING_WITHIN = 5.0
 REST = 600.0
-"""Seconds until another look whether the pooler is still there."""
+"""Seconds until the listener checks again whether the pooler is still there."""
 
 
-_told: set[str] = set()
-"""The URLs of which it was told that they go through a pooler: once is enough for a process."""
+_logged_urls: set[str] = set()
+"""The URLs that the log has named as going through a pooler: once for each process."""
 
 
 def _nothing() -> None: ...
@@ -42,10 +42,10 @@ class _Pooled(Exception):
 class Listener:
     """Listens on a channel for as long as it is run, over as many connections as it takes."""
 
-    def __init__(self, url: str, channel: str, heard: Callable[[str], None]) -> None:
+    def __init__(self, url: str, channel: str, notified: Callable[[str], None]) -> None:
         self._url = url
         self._channel = channel
-        self._heard = heard
+        self._notified = notified
         self._connection: AsyncConnection[Any] | None = None
         self.listening = asyncio.Event()
         self.well: Callable[[], None] = _nothing
@@ -59,11 +59,11 @@ class Listener:
                 await self._listen()
             except _Pooled:
                 log.log(
-                    logging.DEBUG if self._url in _told else logging.INFO,
+                    logging.DEBUG if self._url in _logged_urls else logging.INFO,
                     "no notifications through a pooler: polling finds everything, a little later. "
                     "For notifications, set HOLDFAST_DIRECT_URL to a URL of this database without the pooler",
                 )
-                _told.add(self._url)
+                _logged_urls.add(self._url)
                 self.useless()
                 await asyncio.sleep(REST)
                 continue
@@ -94,8 +94,8 @@ class Listener:
                 await connection.execute(b"LISTEN " + quote(self._channel).encode())
             self.listening.set()
             self.well()
-            # Whatever was notified while nobody listened is found by looking.
-            self._heard("queue *")
+            # Notifications may have been missed meanwhile: the user of this listener checks everything once.
+            self._notified("queue *")
             while True:
                 await reader.until_silent(PING_EVERY)
                 pinged = time.monotonic()
@@ -103,40 +103,40 @@ class Listener:
                     cursor = await connection.execute(_PING, [self._channel])
                     if await cursor.fetchone() == ("on",):
                         raise ConnectionError(READ_ONLY)
-                if reader.heard_at < pinged:
+                if reader.received_at < pinged:
                     await reader.wait(PING_WITHIN)
-                if reader.heard_at < pinged:
+                if reader.received_at < pinged:
                     raise ConnectionError("the listening connection does not answer")
         finally:
             with suppress(Exception):
                 await connection.close()
 
-    def _pass_on(self, said: str) -> None:
-        if said != "ping":
-            self._heard(said)
+    def _pass_on(self, payload: str) -> None:
+        if payload != "ping":
+            self._notified(payload)
         self.well()
 
 
 class _NotificationReader:
-    """Hears what comes over a connection, as soon as it comes: straight from the socket, for somebody waits for it."""
+    """Reads notifications as soon as they arrive, straight from the socket."""
 
-    def __init__(self, connection: AsyncConnection[Any], hear: Callable[[str], None]) -> None:
+    def __init__(self, connection: AsyncConnection[Any], notified: Callable[[str], None]) -> None:
         self._pgconn = connection.pgconn
         self._socket = connection.pgconn.socket  # libpq forgets it when the connection breaks
         self._encoding = connection.info.encoding
-        self._hear = hear
+        self._notified = notified
         self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self.heard_at = time.monotonic()
-        """Whatever came shows that the connection lived."""
+        self.received_at = time.monotonic()
+        """When the last notification came: until then the connection worked."""
         connection.add_notify_handler(lambda note: self._take(note.payload))  # what comes along with an answer
 
     async def until_silent(self, seconds: float) -> None:
-        """Until nothing has come for so long."""
-        while (rest := self.heard_at + seconds - time.monotonic()) > 0:
+        """Waits until nothing has come for so many seconds."""
+        while (rest := self.received_at + seconds - time.monotonic()) > 0:
             await self.wait(rest)
 
     async def wait(self, seconds: float) -> None:
-        """Hears for so long. Otherwise the driver may use the connection."""
+        """Reads for so many seconds. At other times the driver may use the connection."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket, self._read)
         try:
@@ -157,6 +157,6 @@ class _NotificationReader:
             if not self._failed.done():
                 self._failed.set_result(error)
 
-    def _take(self, said: str) -> None:
-        self.heard_at = time.monotonic()
-        self._hear(said)
+    def _take(self, payload: str) -> None:
+        self.received_at = time.monotonic()
+        self._notified(payload)

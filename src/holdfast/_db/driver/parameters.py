@@ -168,7 +168,7 @@ class Portable(Generic[T]):
 
     def read(self, columns: Iterable[str], rows: Sequence[Sequence[Any]]) -> T:
         """The answer, from rows as this connection gives them."""
-        ids = [place for place, name in enumerate(columns) if name in _IDS]
+        ids = [column for column, name in enumerate(columns) if name in _IDS]
         return self.query.read([_row(row, ids) for row in rows])
 
 
@@ -181,8 +181,8 @@ def _rendered(statement: Statement) -> tuple[str, str, frozenset[int]]:
     return numbered, named, arrays
 
 
-def _cast(found: "re.Match[str]") -> str:
-    number, kind, array = found.groups()
+def _cast(match: "re.Match[str]") -> str:
+    number, kind, array = match.groups()
     if array is None or kind == "text":
         return f"${number}::text{array or ''}::{kind}{array or ''}"
     # Where array_nulls is off, NULL comes as a text, which no type but text itself could read.
@@ -197,7 +197,7 @@ def _texts(values: Any) -> list[str | None]:
 
 def _row(row: Sequence[Any], ids: list[int]) -> tuple[Any, ...]:
     values = list(row)
-    for place in ids:
-        if isinstance(values[place], str):
-            values[place] = UUID(values[place])
+    for column in ids:
+        if isinstance(values[column], str):
+            values[column] = UUID(values[column])
     return tuple(values)

@@ -48,7 +48,7 @@ class Patience:
         """Seconds to wait before the next try. Raises the error if there is to be none."""
         self._failures += 1
         passing = is_unknown(error) or isinstance(error, DatabaseUnreachable)
-        # Whoever has waited for a connection in vain has had all patience there is.
+        # A caller that has waited for a connection in vain has waited long enough.
         over = isinstance(error, PoolTimeout) or self._failures > self._most or time.monotonic() > self._until
         if over or not passing:
             raise error

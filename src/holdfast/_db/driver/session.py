@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What a query of a transaction gave: how many rows there are, or were written. They are made only if read."""
+    """The answer to a query of a transaction: how many rows it gave or wrote. They are decoded only by `read`."""
 
     count: int
     read: Callable[[], Awaitable[T]]
@@ -45,8 +45,8 @@ class Answer(Generic[T]):
 class Link:
     """One connection, opened when needed and again after it broke.
 
-    `by_index`: what it asks about tasks is always looked up in an index. `lock_timeout`: what its transactions have as
-    a rule, so that it need not be set for each.
+    `by_index`: its queries about tasks always use an index. `lock_timeout`: that of most of its transactions, so
+    that it need not be set for each.
     """
 
     _direct: DirectQueries
@@ -94,10 +94,10 @@ class Link:
     async def sender(
         self, query: Query[Any], arrived: Callable[[], None], hole: str | None = None
     ) -> Callable[[bytes], None] | None:
-        """What sends a query at once, from wherever it is called; `answer` must follow, at the latest when it has
-        `arrived`. None if that cannot be done.
+        """A function that sends a query at once, called from anywhere. `answer` must follow, at the latest when it has
+        `arrived`. None if that cannot be done now.
 
-        For a link with one user, who does not use it in between. It is given the value of the parameter that is the
+        For a link with one user, who does not use it in between. The function is given the value of the parameter named
         `hole`, if there is one, in its binary form.
         """
         async with self._lock:
@@ -116,12 +116,12 @@ class Link:
                 try:
                     send(value)
                 except psycopg.Error:
-                    arrived()  # whoever asks for the answer is told
+                    arrived()  # `answer` raises the error
 
         return send_once
 
     async def answer(self, query: Query[T]) -> T:
-        """The answer to what was sent. There is no other try: nobody knows what became of it."""
+        """The answer to the query that was sent ahead. It is never sent twice: the server may have executed it."""
         async with self._lock:
             try:
                 self._refuse_children()
@@ -132,7 +132,7 @@ class Link:
                 raise
 
     def answer_now(self, query: Query[T]) -> T:
-        """The same when it has arrived. After an error `answer` is to follow, and meets it again."""
+        """The same when it has arrived. After an error `answer` must follow, which raises it again."""
         self._refuse_children()
         return self._direct.answer_now(query)
 
@@ -202,7 +202,7 @@ class Link:
                 raise
 
     async def aside(self, text: str, limit: float) -> list[Any]:
-        """The same on a connection for this alone: whatever else this one is wanted for need not wait."""
+        """The same on a connection for this alone: other users of this link need not wait."""
         another = Link(self._url, self._queries, self._name, self._timeout)
         try:
             return await another.read_only(text, limit)
@@ -281,7 +281,7 @@ class Link:
         ]
 
     def _same_server(self) -> Query[None]:
-        """Fails on another server than the one that was met: a pooler outlives its servers, and does not tell."""
+        """Fails on another server than when the link was opened: a pooler outlives its servers without a sign."""
         return self._queries.same_server(self.server or "")
 
     async def _after(self, error: BaseException) -> None:

@@ -50,7 +50,7 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     args: bytes
     decode_result: Callable[[bytes], Any] = msgspec.json.decode
     with_defaults: Callable[[bytes], bytes] | None = None
-    """Makes of the args those that say all, if some may be left out."""
+    """Completes args with the defaults of those that were left out, if some may be."""
 
     @property
     def _result(self) -> R_co:

@@ -61,7 +61,7 @@ def uuid7s(count: int) -> list[UUID]:
     """So many new ids, in order."""
     noise = os.urandom(6 + 4 * count)
     millisecond, first = _clock.next(int.from_bytes(noise[:6], "big"), max(count, 1))
-    carry = 2**30 - first % 2**30  # from this place on the counter's upper bits are others
+    carry = 2**30 - first % 2**30  # from here on the counter's upper bits differ
     if count <= carry:
         return _ids(_bits(millisecond, first, 0), noise[6:])
     split = 6 + 4 * carry
@@ -82,9 +82,9 @@ def _ids(first: int, noise: bytes) -> list[UUID]:
         counters.byteswap()
     counted = counters.tobytes()
     laid = bytearray((b"\xc4\x10" + first.to_bytes(16, "big")) * count)
-    for place in range(4):
-        laid[10 + place :: 18] = counted[place::4]
-        laid[14 + place :: 18] = noise[place::4]
+    for byte in range(4):
+        laid[10 + byte :: 18] = counted[byte::4]
+        laid[14 + byte :: 18] = noise[byte::4]
     return _read_ids(b"\xdd" + count.to_bytes(4, "big") + laid)
 
 
@@ -100,7 +100,7 @@ def _bits(millisecond: int, counter: int, noise: int) -> int:
 
 
 def made_at(id: UUID) -> datetime | None:
-    """When an id of version 7 was made, by the clock of whoever made it; None for other ids."""
+    """When an id of version 7 was made, by the clock of the process that made it; None for other ids."""
     try:
         return datetime.fromtimestamp((id.int >> 80) / 1000, UTC) if id.version == 7 else None
     except ValueError:  # written by hand: beyond the year 9999

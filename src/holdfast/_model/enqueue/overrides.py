@@ -1,7 +1,7 @@
-"""`retry=` and `timeout=` of one enqueue: kept in the task's headers, and obeyed at each of its steps.
+"""`retry=` and `timeout=` of one enqueue: kept in the task's headers, and applied at each of its steps.
 
-In the headers both are written as people write them, `5 delay=10s` and `30s`, so that whoever looks at a task reads
-them, and whoever enqueues by SQL can give them.
+In the headers both are written as people write them, `5 delay=10s` and `30s`, so that an operator can read them in a
+task, and a caller can give them by SQL.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _NUMBERS = ("backoff", "jitter")
 
 
 def to_headers(options: Mapping[str, Any]) -> dict[str, str]:
-    """The headers of an enqueue, with what its retry= and timeout= say."""
+    """The headers of an enqueue, with its retry= and timeout= written into them."""
     headers = dict(options.get("headers") or {})
     if options.get("retry") is not None:
         headers[RETRY] = _written(options["retry"])
@@ -51,7 +51,7 @@ _HOW = "; write 5, or 5 delay=10s backoff=2 max_delay=1h jitter=0.2"
 
 
 def own_step(step: Step, headers: Mapping[str, str]) -> Step:
-    """The step as it is for a task with these headers. What cannot be read, anybody may have written: it is no rule."""
+    """The step with the retry and timeout of these headers. Those that cannot be read (from SQL) are ignored."""
     changed: dict[str, Any] = {}
     try:
         if RETRY in headers:
@@ -82,16 +82,16 @@ def _written(retry: object) -> str:
     if retry.limit > _MOST:
         raise EnqueueRefused(f"retry=Retry({retry.limit}): at most {_MOST:,} retries")
     usual = Retry(0)
-    said = [str(retry.limit)]
+    words = [str(retry.limit)]
     if seconds(retry.delay) != seconds(usual.delay):  # type: ignore[arg-type]  # no function: see above
-        said.append(f"delay={_short(seconds(retry.delay))}")
+        words.append(f"delay={_short(seconds(retry.delay))}")
     if retry.backoff != usual.backoff:
-        said.append(f"backoff={retry.backoff:g}")
+        words.append(f"backoff={retry.backoff:g}")
     if retry.max_delay != usual.max_delay:
-        said.append(f"max_delay={_short(retry.max_delay)}")
+        words.append(f"max_delay={_short(retry.max_delay)}")
     if retry.jitter != usual.jitter:
-        said.append(f"jitter={retry.jitter:g}")
-    return " ".join(said)
+        words.append(f"jitter={retry.jitter:g}")
+    return " ".join(words)
 
 
 def _short(length: float) -> str:

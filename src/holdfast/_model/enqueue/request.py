@@ -55,7 +55,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     on_conflict: OnConflict = "skip"
     decode_result: Any = None
     durable: bool | None = None
-    """Whether to wait for the disk; None: as the App says."""
+    """Whether to wait for the disk; None: as its App is set."""
 
     @property
     def complete(self) -> bool:
@@ -89,11 +89,11 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 _NO_OPTIONS = Request(UUID(int=0), AS_DECLARED, "", "", b"")
-"""What there is without any option."""
+"""A request without any option."""
 
 
 def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[object, ...] = ()) -> Request:
-    """What to write for `what`, a call or a step value, or an EnqueueRefused that says why not."""
+    """The request for `what`, a call or a step value. EnqueueRefused if an option or value is wrong."""
     given: Mapping[str, Any] = options or {}
     if more:
         name = getattr(what, "__name__", "function")
@@ -132,7 +132,7 @@ def request_of(what: object, options: EnqueueOptions | None = None, more: tuple[
 
 
 def requests_of(what: Iterable[Any], options: EnqueueOptions | None = None) -> list[Request]:
-    """What to write for many. Among those of one queue and priority, ids are in their order."""
+    """The requests for many. Among those of one queue and priority, ids are in their order."""
     if isinstance(what, (Call, Entry, str)) or step_of_class(type(what)) is not None or not isinstance(what, Iterable):
         raise EnqueueRefused(
             f"enqueue_many takes a list or another iterable, not one {type(what).__name__}: "
@@ -162,10 +162,10 @@ def _requests_of(given: list[Any], options: EnqueueOptions | None) -> list[Reque
 
 
 def in_order_of_claims(tasks: Sequence[Request]) -> Sequence[Request]:
-    """Those of one queue and priority side by side, else as they came; the same sequence if there is only one of each.
+    """The tasks with those of one queue and priority side by side; the same sequence if all have the same.
 
-    What lies side by side in the table and in its key is claimed a thousand at a time from a few pages. In any other
-    order each of a thousand may lie in a page of its own.
+    Tasks side by side in the table and in its key are claimed a thousand at a time from a few pages. In any other order
+    each of a thousand may be in a page of its own.
     """
     if len({(task.queue, task.priority) for task in tasks}) < 2:
         return tasks
@@ -173,7 +173,7 @@ def in_order_of_claims(tasks: Sequence[Request]) -> Sequence[Request]:
 
 
 def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) -> Request:
-    """What to write for `what` with the options of another, which have been checked for that one."""
+    """The request for `what` with the options of another, which have been checked for that one."""
     try:
         call = what if type(what) is Call else call_of(what)
     except ConfigError as error:
@@ -201,7 +201,7 @@ def _like(other: Request, what: object, options: Mapping[str, Any], id: UUID) ->
 
 
 def args_of(call: Call[Any], *, unique: bool) -> bytes:
-    """What a unique task's key is made of says all: a default written out is not another task."""
+    """The args to write. A unique task's key is made of complete args: a default written out is not another task."""
     return call.with_defaults(call.args) if unique and call.with_defaults is not None else call.args
 
 
@@ -214,7 +214,7 @@ def shared_durability(requests: Sequence[Request], otherwise: bool, conn: object
 
 
 def durability(asked: bool | None, otherwise: bool, conn: object = None) -> bool:
-    """Whether an enqueue waits until it is on disk: as asked for, else as its App says."""
+    """Whether an enqueue waits until it is on disk: as asked for, else as its App is set."""
     if asked is not None and conn is not None:
         raise EnqueueRefused(
             "give durable= or conn=, not both: with conn= the commit is yours. For one that does not wait for the "
