@@ -17,8 +17,8 @@ from holdfast._model.run.outcome import NO_RESULT
 def settler_of(roster: Roster) -> Settler:
     nothing: Any = None
     return Settler(
-        nothing, nothing, Tasks(), roster, lease=30, known=nothing, keeps=nothing, recorded=nothing, finished=nothing,
-        enqueued=nothing,
+        nothing, nothing, Tasks(), roster, pulse=nothing, poll=1, lease=30, known=nothing, keeps=nothing,
+        recorded=nothing, finished=nothing, enqueued=nothing,
     )  # fmt: skip
 
 

@@ -350,8 +350,7 @@ async def test_W3_what_comes_while_a_connection_is_pinged_is_heard_once(
         nonlocal signs
         signs += 1
 
-    listener = Listener(holdfast.url, "holdfast", heard.append)
-    listener.well = live
+    listener = Listener(holdfast.url, "holdfast", heard.append, well=live)
     async with (
         listening(listener),
         await psycopg.AsyncConnection.connect(holdfast.url, autocommit=True) as telling,

@@ -13,6 +13,7 @@ import pytest
 from holdfast._db.driver.session import Link
 from holdfast._engine.lease import watchdog as blocked
 from holdfast._engine.lease.heartbeat import Beat
+from holdfast._engine.loops import Pulse
 from holdfast._engine.observe.progress import ProgressLog
 from holdfast._engine.run.roster import Roster
 from holdfast._sql.queries import queries
@@ -170,7 +171,7 @@ def test_M19_a_process_that_was_stopped_as_a_whole_has_no_wedged_loop(monkeypatc
     monkeypatch.setattr("holdfast._engine.lease.heartbeat.now", lambda: clock)
     monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))
     beat = Beat.__new__(Beat)
-    beat._wedged_after, beat._warned, beat._end = 300.0, False, threading.Event()
-    beat._progress, beat.ticked = ProgressLog(queries("holdfast"), Roster(1)), lambda: None
+    beat._wedged_after, beat._blocked_after, beat._warned, beat._end = 300.0, 10.0, False, threading.Event()
+    beat._progress, beat._pulse = ProgressLog(queries("holdfast"), Roster(1)), Pulse()
     beat.tick()
-    asyncio.run(beat._pause(10, Link("", queries("holdfast"), "nowhere")))
+    asyncio.run(beat._pause(Link("", queries("holdfast"), "nowhere"), 10))

@@ -16,6 +16,7 @@ from holdfast import ConfigError, Context, Ref, Tasks
 from holdfast._db.driver.session import Link
 from holdfast._engine import worker as engine
 from holdfast._engine.lease.reaper import Reaper
+from holdfast._engine.loops import Pulse
 from holdfast._engine.settings import WorkerSettings
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.query import Query, Statement
@@ -268,7 +269,14 @@ async def test_M1_a_reaper_that_was_stopped_waits_a_lease_before_it_reaps(holdfa
 
     link.run = watched  # type: ignore[method-assign]
     reaper = Reaper(
-        link, queries, queues=["default"], lease=1.0, interval=0.05, reaped=lambda *_: None, ended=lambda _: None
+        link,
+        queries,
+        pulse=Pulse(),
+        queues=["default"],
+        lease=1.0,
+        interval=0.05,
+        reaped=lambda *_: None,
+        ended=lambda _: None,
     )
     loop = asyncio.create_task(reaper.run())
     try:

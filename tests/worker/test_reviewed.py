@@ -15,6 +15,7 @@ import pytest
 from holdfast import App, Context, EnqueueRefused, Entry, Failure, KeyTaken, Retry, Snooze, named
 from holdfast._db.driver.connection import DriverError, connect_sync
 from holdfast._engine.lease.heartbeat import Beat
+from holdfast._engine.loops import Pulse
 from holdfast._engine.run.attempt import Attempt
 from holdfast._engine.run.executor import Execution
 from holdfast._model.declare.step import Step
@@ -221,8 +222,8 @@ def test_M19_a_machine_that_slept_has_no_wedged_loop(monkeypatch: pytest.MonkeyP
 
     async def check() -> None:
         beat = Beat.__new__(Beat)
-        beat._wedged_after, beat.blocked_after, beat._warned = 300.0, 1.0, False
-        beat.ticked = lambda: None
+        beat._wedged_after, beat._blocked_after, beat._warned = 300.0, 1.0, False
+        beat._pulse = Pulse()
         beat.tick()
         monkeypatch.setattr("holdfast._engine.lease.heartbeat.now", lambda: 1e12)
         monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))

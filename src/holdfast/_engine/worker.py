@@ -11,9 +11,10 @@ pass, or the death of any loop, ends it at once: a half-dead worker would keep t
 import asyncio
 import math
 from contextlib import suppress
+from functools import partial
 
 from holdfast._db.driver.forks import end_children_in
-from holdfast._db.driver.notifications import Listener
+from holdfast._db.driver.notifications import PING_EVERY, Listener
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import explaining, is_passing
 from holdfast._db.transactions import Transactions
@@ -22,6 +23,7 @@ from holdfast._engine.claim.steps import Known
 from holdfast._engine.lease.heartbeat import TICK, Beat
 from holdfast._engine.lease.reaper import Reaper
 from holdfast._engine.lease.registration import Presence
+from holdfast._engine.loops import Pulse
 from holdfast._engine.maintain.maintenance import Maintenance
 from holdfast._engine.maintain.scheduler import SINCE, Scheduler
 from holdfast._engine.observe.failure_hooks import Hooks
@@ -105,11 +107,13 @@ class Worker:
             version=version,
             stop=self.stop,
         )
+        self.pulse = Pulse()
         self.claimer = Claimer(
             self._links["claim"],
             self._queries,
             tasks,
             self.roster,
+            pulse=self.pulse,
             known=known,
             queues=list(settings.queues),
             lease=settings.lease,
@@ -122,6 +126,8 @@ class Worker:
             self._queries,
             tasks,
             self.roster,
+            pulse=self.pulse,
+            poll=settings.poll,
             lease=settings.lease,
             known=known,
             keeps=lambda: not self._flag.stopping,
@@ -154,6 +160,7 @@ class Worker:
         self.reaper = Reaper(
             self._links["reap"],
             self._queries,
+            pulse=self.pulse,
             queues=list(settings.queues),
             lease=settings.lease,
             interval=settings.reap,
@@ -166,9 +173,14 @@ class Worker:
             glance=self._links["reap"],
             retention=settings.retention,
             by=self.presence.name,
+            pulse=self.pulse,
         )
         self.scheduler = Scheduler(
-            self._links["schedule"], self._queries, list(tasks._schedules.values()), enqueued=self.aftermath.planned
+            self._links["schedule"],
+            self._queries,
+            list(tasks._schedules.values()),
+            enqueued=self.aftermath.planned,
+            pulse=self.pulse,
         )
         self.progress = ProgressLog(self._queries, self.roster)
         self.hearing = Hearing(
@@ -183,8 +195,14 @@ class Worker:
             scheduler=self.scheduler,
             stop=self._stop_for_good,
         )
-        self.listener = Listener(self._direct_url, schema, self.hearing.notification)
-        self.watch = Watch(self.roster, settings, state=lambda: self.state, away=lambda: self.beat.failing)
+        self.listener = Listener(
+            self._direct_url,
+            schema,
+            self.hearing.notification,
+            well=partial(self.pulse.succeeded, "listen"),
+            useless=partial(self.pulse.forget, "listen"),
+        )
+        self.watch = Watch(self.roster, settings, self.pulse, state=lambda: self.state, away=lambda: self.beat.failing)
         self.aftermath.count = self.watch.count
 
     # --- life
@@ -215,8 +233,9 @@ class Worker:
             interval=self._settings.beat,
             report=self.hearing.beat,
             progress=self.progress,
+            pulse=self.pulse,
+            blocked_after=self._settings.blocked,
         )
-        self.beat.blocked_after = self._settings.blocked
         self.reaper.all_well_since = self._all_well_since
         self.aftermath.tells = is_heard()
         loops: list[asyncio.Task[None]] = []
@@ -225,9 +244,7 @@ class Worker:
             if self._stop.is_set():
                 return
             scheduler = self.scheduler if self._plans else None
-            self.watch.expect(
-                self.claimer, self.settler, self.reaper, self.maintenance, self.listener, scheduler, self.beat
-            )
+            self.pulse.expect("listen", PING_EVERY)
             self.beat.start()
             claiming = asyncio.create_task(self.claimer.run(), name="holdfast claim")
             loops = [
@@ -327,7 +344,7 @@ class Worker:
                 self.claimer.wake()
             self.claimer.healthy = healthy
             if self.settler.rests:
-                self.settler.well()
+                self.pulse.succeeded("settle")
             self.dispatch.release_unstarted(math.inf if overdue else now() - UNSTARTED)
             if overdue:
                 self.dispatch.lose_contact()

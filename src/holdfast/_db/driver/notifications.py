@@ -42,14 +42,22 @@ class _Pooled(Exception):
 class Listener:
     """Listens on a channel for as long as it is run, over as many connections as it takes."""
 
-    def __init__(self, url: str, channel: str, notified: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        channel: str,
+        notified: Callable[[str], None],
+        *,
+        well: Callable[[], None] = _nothing,
+        useless: Callable[[], None] = _nothing,
+    ) -> None:
         self._url = url
         self._channel = channel
         self._notified = notified
+        self._well = well
+        self._useless = useless
         self._connection: AsyncConnection[Any] | None = None
         self.listening = asyncio.Event()
-        self.well: Callable[[], None] = _nothing
-        self.useless: Callable[[], None] = _nothing
 
     async def run(self) -> None:
         """Never returns; ends by cancellation."""
@@ -64,7 +72,7 @@ class Listener:
                     "For notifications, set HOLDFAST_DIRECT_URL to a URL of this database without the pooler",
                 )
                 _logged_urls.add(self._url)
-                self.useless()
+                self._useless()
                 await asyncio.sleep(REST)
                 continue
             except Exception as error:
@@ -93,7 +101,7 @@ class Listener:
                     raise _Pooled
                 await connection.execute(b"LISTEN " + quote(self._channel).encode())
             self.listening.set()
-            self.well()
+            self._well()
             # Notifications may have been missed meanwhile: the user of this listener checks everything once.
             self._notified("queue *")
             while True:
@@ -114,7 +122,7 @@ class Listener:
     def _pass_on(self, payload: str) -> None:
         if payload != "ping":
             self._notified(payload)
-        self.well()
+        self._well()
 
 
 class _NotificationReader:

@@ -10,19 +10,17 @@ active, one last claim; so whoever enqueues after that claim sees the flag and n
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
 from holdfast._db.driver.session import Link
-from holdfast._db.errors import is_passing, pause_after
 from holdfast._engine.claim.budget import LARGEST_CLAIM, Shares
 from holdfast._engine.claim.low_water import MARK_SECONDS, Marks
 from holdfast._engine.claim.prefetch import Ahead, Ready, raw
 from holdfast._engine.claim.steps import Known
-from holdfast._engine.loops import nothing
+from holdfast._engine.loops import Loop, Pulse, Words
 from holdfast._engine.run.attempt import Attempt, attempts_of, now
 from holdfast._engine.run.roster import Roster
 from holdfast._model.declare.tasks import Tasks
@@ -34,6 +32,8 @@ from holdfast._sql.query import Query
 from holdfast._sql.rows import Claimed
 
 log = Log("holdfast.worker")
+
+WORDS = Words(log, "claiming is interrupted", recovered="claiming goes on")
 
 MANY_UNCLAIMABLE = 100
 MANY_AHEAD = 100
@@ -55,6 +55,7 @@ class Claimer:
         tasks: Tasks,
         roster: Roster,
         *,
+        pulse: Pulse,
         known: Known,
         queues: list[str],
         lease: float,
@@ -69,6 +70,7 @@ class Claimer:
         self._queues = queues
         self._lease = timedelta(seconds=lease)
         self._poll = poll
+        self._loop = Loop("claim", pulse, poll, WORDS, rest=self._sleep)
         self._claimed = claimed
         self._identify = identify
         self._known = known
@@ -101,7 +103,6 @@ class Claimer:
         self.healthy = True
         self.stopping = False
         self.empty = False
-        self.well: Callable[[], None] = nothing
 
     def wake(self, id: str = "") -> None:
         """Something may have become due: a certain task, or anything."""
@@ -127,24 +128,18 @@ class Claimer:
         self._wake.set()
 
     async def run(self) -> None:
-        """Claims until told to stop; survives every passing error."""
-        failures = 0
-        while not self.stopping or self._ahead.to_be_received:
-            try:
-                await self._round()
-                await asyncio.sleep(0)  # whatever the round was like: others have their turn
-                self.well()
-                if failures:
-                    log.info("claiming goes on after %s failed tries", failures)
-                failures = 0
-            except Exception as error:
-                if not is_passing(error):
-                    raise
-                self._answer_lost = True
-                self._idle = False
-                failures += 1
-                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "claiming is interrupted: %s", error)
-                await self._sleep(pause_after(failures, longest=5.0))
+        """Claims until the worker stops."""
+        await self._loop.run(self._next_round)
+
+    async def _next_round(self) -> float | None:
+        if self.stopping and not self._ahead.to_be_received:
+            return None
+        try:
+            await self._round()
+        except Exception:
+            self._answer_lost, self._idle = True, False
+            raise
+        return 0.0
 
     async def _round(self) -> None:
         self._wake.clear()

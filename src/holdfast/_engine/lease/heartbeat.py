@@ -11,7 +11,6 @@ length, so that others take the tasks over.
 """
 
 import asyncio
-import logging
 import os
 import random
 import threading
@@ -20,21 +19,29 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from holdfast._db.driver.session import Link
-from holdfast._db.errors import is_passing, pause_after
 from holdfast._engine.lease import watchdog
-from holdfast._engine.loops import nothing
+from holdfast._engine.loops import Loop, Pulse, Words
 from holdfast._engine.observe.progress import ProgressLog
 from holdfast._engine.run.attempt import Attempt, fields, now
 from holdfast._engine.run.roster import Roster
 from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
-from holdfast._sql.rows import Loops
 
 log = Log("holdfast.worker")
 
+WORDS = Words(
+    log,
+    "the beat is interrupted",
+    recovered="the beat goes on",
+    permanent="the beat met an error that may not pass by itself",
+)
+
+BLOCKED_AFTER = 10.0
+"""Seconds without a tick after which a warning is written."""
 WEDGED_END = 300.0
 EXIT_WEDGED = 70
 STARVED = 1.0
@@ -65,9 +72,6 @@ class BeatReport:
 class Beat:
     """Renews the leases of one worker."""
 
-    blocked_after = 10.0
-    """Seconds without a tick after which a warning is written."""
-
     def __init__(
         self,
         url: str,
@@ -79,6 +83,8 @@ class Beat:
         interval: float,
         report: Callable[[BeatReport], None],
         progress: ProgressLog,
+        pulse: Pulse,
+        blocked_after: float = BLOCKED_AFTER,
         wedged_after: float = WEDGED_END,
     ) -> None:
         self._url = url
@@ -89,6 +95,8 @@ class Beat:
         self._interval = interval
         self._report = report
         self._progress = progress
+        self._pulse = pulse
+        self._blocked_after = blocked_after
         self._wedged_after = wedged_after
         self._main = asyncio.get_running_loop()
         self._main_thread = threading.get_ident()
@@ -101,11 +109,9 @@ class Beat:
         self.ticked_at = time.monotonic()
         self.died_of: BaseException | None = None
         self.failing = False
-        self.well: Callable[[], None] = nothing
-        self.ticked: Callable[[], None] = nothing
-        self.loops: Callable[[], Loops] = Loops
 
     def start(self) -> None:
+        self._pulse.expect("loop", TICK)
         self._thread.start()
 
     async def stop(self) -> None:
@@ -118,7 +124,7 @@ class Beat:
     def tick(self) -> None:
         """The worker's loop is alive."""
         self.ticked_at = time.monotonic()
-        self.ticked()
+        self._pulse.succeeded("loop")
 
     @property
     def overdue(self) -> bool:
@@ -135,33 +141,31 @@ class Beat:
     async def _beats(self) -> None:
         # A beat that hangs must be given up in time for another try within the lease.
         link = Link(self._url, self._queries, "holdfast beat", timeout=max(1.0, self._interval), by_index=True)
-        failures = 0
-        while not self._end.is_set():
-            self._check_loop()
-            try:
-                sent, renews = now(), not self._is_dead()
-                report = await self._beat(link, renews)
-                if renews:
-                    self.accepted_at = sent
-                self.well()
-                if failures:
-                    log.info("the beat goes on after %s failed tries", failures)
-                failures, self.failing = 0, False
-                if self.going_well_since is None:
-                    self.going_well_since = time.monotonic()
-                self._tell(report)
-                wait = self._interval * random.uniform(0.9, 1.0)  # noqa: S311
-            except Exception as error:
-                failures += 1
-                self.failing, self.going_well_since = True, None
-                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "the beat is interrupted: %s", error)
-                if not is_passing(error) and failures == 1:
-                    log.exception("the beat met an error that may not pass by itself")
-                wait = pause_after(failures, longest=self._interval / 3)
-            await self._pause(wait, link)
+        loop = Loop(
+            "beat", self._pulse, self._interval, WORDS, longest=self._interval / 3, rest=partial(self._pause, link)
+        )
+        await loop.run(partial(self._round, link))
         if not self.failing:
             await self._progress.write(link)
         await link.close()
+
+    async def _round(self, link: Link) -> float | None:
+        if self._end.is_set():
+            return None
+        self._check_loop()
+        try:
+            sent, renews = now(), not self._is_dead()
+            report = await self._beat(link, renews)
+            if renews:
+                self.accepted_at = sent
+            self.failing = False
+            if self.going_well_since is None:
+                self.going_well_since = time.monotonic()
+            self._tell(report)
+        except Exception:
+            self.failing, self.going_well_since = True, None
+            raise
+        return self._interval * random.uniform(0.9, 1.0)  # noqa: S311
 
     async def _beat(self, link: Link, renews: bool) -> BeatReport:
         report = BeatReport()
@@ -172,7 +176,7 @@ class Beat:
                 held.setdefault((attempt.queue, attempt.worker_id), []).append(attempt)
         for (queue, worker_id), attempts in held.items():
             await self._renew(link, queue, worker_id, attempts, report)
-        asked = await link.run(self._queries.seen(self._worker_id(), self._roster.stuck, self.loops()))
+        asked = await link.run(self._queries.seen(self._worker_id(), self._roster.stuck, self._pulse.loops))
         report.stop_requested = bool(asked)
         return report
 
@@ -200,7 +204,7 @@ class Beat:
             except RuntimeError:
                 self._end.set()
 
-    async def _pause(self, seconds: float, link: Link) -> None:
+    async def _pause(self, link: Link, seconds: float) -> None:
         until = now() + seconds
         while not self._end.is_set() and (left := until - now()) > 0:
             if self._progress.is_due and not self.failing:
@@ -220,7 +224,7 @@ class Beat:
 
     def _check_loop(self) -> None:
         silent = time.monotonic() - self.ticked_at
-        if silent <= self.blocked_after:
+        if silent <= self._blocked_after:
             if self._warned:
                 log.info("the event loop moves again")
             self._warned = False

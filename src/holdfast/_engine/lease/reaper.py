@@ -8,7 +8,6 @@ come back and renew, so nobody is charged for it.
 """
 
 import asyncio
-import logging
 import math
 import random
 import time
@@ -18,8 +17,8 @@ from typing import TypeVar
 from uuid import UUID
 
 from holdfast._db.driver.session import Link
-from holdfast._db.errors import is_missing_partition, is_passing
-from holdfast._engine.loops import nothing
+from holdfast._db.errors import is_missing_partition
+from holdfast._engine.loops import Loop, Pulse, Words
 from holdfast._engine.run.attempt import now
 from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
@@ -29,6 +28,8 @@ from holdfast._sql.rows import Overdue, Reaped
 T = TypeVar("T")
 
 log = Log("holdfast.worker")
+
+WORDS = Words(log, "reaping is interrupted")
 
 BATCH = 1000
 
@@ -41,6 +42,7 @@ class Reaper:
         link: Link,
         queries: Queries,
         *,
+        pulse: Pulse,
         queues: list[str],
         lease: float,
         interval: float,
@@ -52,29 +54,23 @@ class Reaper:
         self._queues = queues
         self._lease = lease
         self._interval = interval
+        self._loop = Loop("reap", pulse, interval, WORDS, longest=0.0)
         self._reaped = reaped
         self._ended = ended
         self._heard = now()
         self._ahead = math.inf
-        self.well: Callable[[], None] = nothing
         self.all_well_since: Callable[[], float | None] = lambda: -math.inf
 
     async def run(self) -> None:
-        """Reaps for ever; survives every passing error."""
-        failing = False
+        """Reaps for ever."""
         self._heard = now()
-        while True:
-            await asyncio.sleep(self._interval * random.uniform(0.7, 1.3))  # noqa: S311
-            try:
-                if (await self.reap_if_allowed()).deadlines:
-                    await self.expire()
-                self.well()
-                failing = False
-            except Exception as error:
-                if not is_passing(error):
-                    raise
-                log.log(logging.DEBUG if failing else logging.WARNING, "reaping is interrupted: %s", error)
-                failing = True
+        await self._loop.run(self._round)
+
+    async def _round(self) -> float:
+        await asyncio.sleep(self._interval * random.uniform(0.7, 1.3))  # noqa: S311
+        if (await self.reap_if_allowed()).deadlines:
+            await self.expire()
+        return 0.0
 
     async def reap_if_allowed(self) -> Overdue:
         """Looks for what is overdue, and reaps unless we were out of contact: then everybody may have been."""

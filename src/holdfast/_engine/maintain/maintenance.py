@@ -6,6 +6,7 @@ again at the next pass, and keeps neither the other chores nor the worker from g
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import TypeAlias
 
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import explained, is_passing, is_unknown
-from holdfast._engine.loops import nothing
+from holdfast._engine.loops import Loop, Pulse, Words
 from holdfast._engine.maintain.chores import (
     LOCK_TIMEOUT,
     Done,
@@ -37,6 +38,8 @@ from holdfast._sql.queries import Queries
 from holdfast.errors import DatabaseUnreachable
 
 log = Log("holdfast.worker")
+
+WORDS = Words(log, "maintenance is interrupted")
 
 Chore: TypeAlias = Callable[[Link, Queries], Awaitable[Done]]
 
@@ -80,6 +83,7 @@ class Maintenance:
         glance: Link | None = None,
         retention: float | None = None,
         by: str = "",
+        pulse: Pulse | None = None,
     ) -> None:
         self._link = link
         self._glance = glance or link
@@ -91,21 +95,26 @@ class Maintenance:
         self.every = EVERY
         self.soon = SOON
         self.count = COUNT
-        self.well: Callable[[], None] = nothing
+        self._all_at = self._count_at = math.inf
+        self._loop = Loop("maintain", pulse or Pulse(), EVERY, WORDS, is_well=self._is_well)
 
     async def run(self) -> None:
         """Does the chores for ever. Workers that were started together do not do them together."""
-        all_at, count_at = _soon(self.first), _soon(self.count)
-        while True:
-            await asyncio.sleep(max(0.0, min(all_at, count_at) - now()))
-            if now() >= all_at:
-                done = await self._pass(CHORES)
-                all_at = _soon(self.soon if done.more else self.every)
-            elif await self._look():
-                await self._pass(COUNTING)
-            if not self._failing:
-                self.well()
-            count_at = _soon(self.count)
+        self._all_at, self._count_at = _soon(self.first), _soon(self.count)
+        await self._loop.run(self._round)
+
+    async def _round(self) -> float:
+        await asyncio.sleep(max(0.0, min(self._all_at, self._count_at) - now()))
+        if now() >= self._all_at:
+            done = await self._pass(CHORES)
+            self._all_at = _soon(self.soon if done.more else self.every)
+        elif await self._look():
+            await self._pass(COUNTING)
+        self._count_at = _soon(self.count)
+        return 0.0
+
+    def _is_well(self) -> bool:
+        return not self._failing
 
     async def _look(self) -> bool:
         """Whether there is a minute to count. If one is over that cannot be counted yet, notes whom it waits for."""

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from holdfast._db.driver.session import Link
-from holdfast._db.errors import is_contended, is_passing, pause_after
-from holdfast._engine.loops import nothing
+from holdfast._db.errors import is_contended, is_passing
+from holdfast._engine.loops import Loop, Pulse, Words
 from holdfast._engine.run.threads import Threads, outcome_of
 from holdfast._model.json.error_json import message_of
 from holdfast._model.safe_log import Log
@@ -28,6 +28,9 @@ from holdfast._sql.schedules import Candidate, Found, Trouble
 from holdfast.errors import DatabaseUnreachable, HoldfastError, ScheduleError
 
 log = Log("holdfast.scheduler")
+
+WORDS = Words(log, "scheduling is interrupted")
+LONGEST_PAUSE = 10.0
 
 BATCH = 100
 LOOK_EVERY = 30.0
@@ -46,7 +49,13 @@ class Scheduler:
     """Plans the schedules of a database."""
 
     def __init__(
-        self, link: Link, queries: Queries, declared: Sequence[Schedule], *, enqueued: Callable[[str], Awaitable[None]]
+        self,
+        link: Link,
+        queries: Queries,
+        declared: Sequence[Schedule],
+        *,
+        enqueued: Callable[[str], Awaitable[None]],
+        pulse: Pulse | None = None,
     ) -> None:
         self._link = link
         self._queries = queries
@@ -59,7 +68,7 @@ class Scheduler:
         self._threads = Threads()
         self._one_query = asyncio.Lock()
         self.resting = False
-        self.well: Callable[[], None] = nothing
+        self._loop = Loop("schedule", pulse or Pulse(), LOOK_EVERY, WORDS, longest=LONGEST_PAUSE, rest=self._rest)
 
     def wake(self) -> None:
         """A schedule may have been added or changed."""
@@ -86,36 +95,26 @@ class Scheduler:
         await self._link.close()
 
     async def run(self) -> None:
-        """Plans for ever; survives every passing error."""
+        """Plans for ever."""
         try:
-            await self._run()
+            await self._loop.run(self._next_round)
         finally:
             for _, asking in self._asking.values():
                 asking.cancel()
             self._threads.close()
 
-    async def _run(self) -> None:
-        failures = 0
-        while True:
-            self._wake.clear()
-            try:
-                wait = await self.round()
-                self.well()
-                failures = 0
-            except Exception as error:
-                if not is_passing(error):
-                    raise
-                failures += 1
-                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "scheduling is interrupted: %s", error)
-                wait = pause_after(failures, longest=10.0)
-            self.resting = wait > 0 and not self._asking
-            if wait > 0:
-                try:
-                    async with asyncio.timeout(wait):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
-                self.resting = False
+    async def _next_round(self) -> float:
+        self._wake.clear()
+        return await self.round()
+
+    async def _rest(self, seconds: float) -> None:
+        self.resting = not self._asking
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self.resting = False
 
     async def catch_up(self) -> None:
         """Plans until nothing is due: for tests, which move the clock."""

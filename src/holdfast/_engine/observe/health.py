@@ -7,19 +7,11 @@ who ask the database.
 import asyncio
 from collections.abc import Callable
 
-from holdfast._db.driver.notifications import PING_EVERY, Listener
-from holdfast._engine.claim.claimer import Claimer
-from holdfast._engine.lease.heartbeat import TICK, Beat
-from holdfast._engine.lease.reaper import Reaper
 from holdfast._engine.loops import Pulse
-from holdfast._engine.maintain.maintenance import EVERY, Maintenance
-from holdfast._engine.maintain.scheduler import LOOK_EVERY, Scheduler
 from holdfast._engine.observe.http import Probes, Reply
 from holdfast._engine.run.roster import Roster
 from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle.ending import Ending
-from holdfast._engine.settle.settler import Settler
-from holdfast._sql.rows import Loops
 
 NO_METRICS = {"error": "metrics need prometheus-client: pip install 'holdfast[metrics]'"}
 
@@ -28,12 +20,18 @@ class Watch:
     """One worker as others see it. `state`: starting, running or stopping; `away`: whether the database is."""
 
     def __init__(
-        self, roster: Roster, settings: WorkerSettings, *, state: Callable[[], str], away: Callable[[], bool]
+        self,
+        roster: Roster,
+        settings: WorkerSettings,
+        pulse: Pulse,
+        *,
+        state: Callable[[], str],
+        away: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._state = state
         self._away = away
-        self.pulse = Pulse()
+        self.pulse = pulse
         self.count: Callable[[Ending], None] | None = None
         self.probes: Probes | None = None
         self._answering: asyncio.Task[None] | None = None
@@ -51,33 +49,6 @@ class Watch:
             self._answering.cancel()
             await asyncio.gather(self._answering, return_exceptions=True)
 
-    def expect(
-        self,
-        claimer: Claimer,
-        settler: Settler,
-        reaper: Reaper,
-        maintenance: Maintenance,
-        listener: Listener,
-        scheduler: Scheduler | None,
-        beat: Beat,
-    ) -> None:
-        """From now on these should succeed, each at its own pace."""
-        expect, settings = self.pulse.expect, self._settings
-        claimer.well = expect("claim", settings.poll)
-        settler.well = expect("settle", settings.poll)
-        reaper.well = expect("reap", settings.reap)
-        maintenance.well = expect("maintain", EVERY)
-        listener.well = expect("listen", PING_EVERY)
-        listener.useless = lambda: self.pulse.forget("listen")
-        if scheduler is not None:
-            scheduler.well = expect("schedule", LOOK_EVERY)
-        beat.well, beat.loops = expect("beat", settings.beat), self.loops
-        beat.ticked = expect("loop", TICK)
-
-    def loops(self) -> Loops:
-        """For the beat: also asked from its thread."""
-        return Loops({name: round(age, 1) for name, age in self.pulse.ages.items()}, sorted(self.pulse.late))
-
     def ready(self) -> Reply:
         """Whether the worker does its work."""
         state, late = self._state(), self.pulse.late
@@ -85,7 +56,7 @@ class Watch:
         if state == "running" and self._away():
             reasons.append("the database does not accept the beat of this worker")
         reasons += late.values()
-        told = {"ready": not reasons, "reasons": reasons, "loops": dict(self.loops().ages or {})}
+        told = {"ready": not reasons, "reasons": reasons, "loops": dict(self.pulse.loops.ages or {})}
         return Reply.of(503 if reasons else 200, told)
 
     def _alive(self) -> Reply:

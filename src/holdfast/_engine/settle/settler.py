@@ -6,14 +6,13 @@ If an answer is lost with the connection, the rows and the log are read back, an
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast._db.driver.session import Link
-from holdfast._db.errors import is_passing, is_unknown, pause_after
+from holdfast._db.errors import is_unknown
 from holdfast._engine.claim.steps import Known
-from holdfast._engine.loops import nothing
+from holdfast._engine.loops import Loop, Pulse, Words
 from holdfast._engine.observe.task_log import tell_error, tell_raised_after_move
 from holdfast._engine.run.attempt import Attempt, now
 from holdfast._engine.run.roster import Roster
@@ -46,6 +45,8 @@ class Settler:
         tasks: Tasks,
         roster: Roster,
         *,
+        pulse: Pulse,
+        poll: float,
         lease: float,
         known: Known,
         keeps: Callable[[], bool],
@@ -62,7 +63,8 @@ class Settler:
         self._keyed = Keyed(resume=self._wake.set)
         self._settled = asyncio.Event()
         self._settled.set()
-        self.well: Callable[[], None] = nothing
+        words = Words(log, self._interrupted, recovered="outcomes are recorded again")
+        self._loop = Loop("settle", pulse, poll, words)
         self.keeper = Keeper(link, queries, roster, known=known, allowed=keeps)
         self.recorder = Recorder(
             link,
@@ -91,33 +93,21 @@ class Settler:
         self._wake.set()
 
     async def run(self) -> None:
-        """Flushes for ever; survives every passing error."""
-        failures = 0
-        while True:
+        """Flushes for ever."""
+        await self._loop.run(self._round)
+
+    async def _round(self) -> float:
+        """Waits until there is something to write, and writes it."""
+        while not (self._pending or self._unsure or self._keyed.ready):
+            if not self._keyed:
+                self._settled.set()
             await self._wake.wait()
             self._wake.clear()
-            try:
-                while self._pending or self._unsure or self._keyed.ready:
-                    await self._flush_some()
-                    await asyncio.sleep(0)  # whatever the flush was like: others have their turn
-                    self.well()
-                    if failures:
-                        log.info("outcomes are recorded again after %s failed tries", failures)
-                    failures = 0
-                if not self._keyed:
-                    self._settled.set()
-            except Exception as error:
-                if not is_passing(error):
-                    raise
-                failures += 1
-                log.log(
-                    logging.WARNING if failures == 1 else logging.DEBUG,
-                    "recording is interrupted, %s outcomes wait: %s",
-                    self.waiting,
-                    error,
-                )
-                await asyncio.sleep(pause_after(failures, longest=5.0))
-                self._wake.set()
+        await self._flush_some()
+        return 0.0
+
+    def _interrupted(self) -> str:
+        return f"recording is interrupted, {self.waiting} outcomes wait"
 
     async def settled(self) -> None:
         """Waits until everything that has ended is recorded."""
