@@ -1,7 +1,7 @@
 """A database whose clock stands still, and schedulers on it that are told when to look."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,7 +32,7 @@ class Planner:
         app = app or self.app
         link = Link(self.url, app._queries, "holdfast schedule")
         self.links.append(link)
-        made = Scheduler(link, app._queries, list(app._schedules.values()), enqueued=_nobody)
+        made = Scheduler(link, app._queries, list(app._schedules.values()), on_enqueued=_Nobody())
         await made.declare()
         await made.round()
         return made
@@ -58,8 +58,8 @@ class Planner:
         return row
 
 
-async def _nobody(queue: str) -> None:
-    pass
+class _Nobody:
+    async def enqueued(self, queues: Iterable[str]) -> None: ...
 
 
 @pytest.fixture

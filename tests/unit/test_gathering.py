@@ -2,24 +2,30 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from holdfast import Tasks
+from holdfast._engine.claim.steps import Known
+from holdfast._engine.lease.contact import Contact
 from holdfast._engine.run.attempt import Attempt
 from holdfast._engine.run.roster import Roster
+from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle.ending import LARGEST_FLUSH, Ending
+from holdfast._engine.settle.pending import Pending
+from holdfast._engine.settle.recorder import Recorder
 from holdfast._engine.settle.settler import GATHER_SECONDS, Settler
+from holdfast._engine.shared import Shared
 from holdfast._model.run.outcome import NO_RESULT
 
 
 def settler_of(roster: Roster) -> Settler:
     nothing: Any = None
-    return Settler(
-        nothing, nothing, Tasks(), roster, pulse=nothing, poll=1, lease=30, known=nothing, keeps=nothing,
-        recorded=nothing, finished=nothing, enqueued=nothing,
-    )  # fmt: skip
+    known = Known([], "0", "0")
+    shared = Shared(Tasks(), WorkerSettings(), nothing, known, roster, Contact(30))
+    return Settler(shared, nothing, Pending(), cast(Recorder, SimpleNamespace(keeper=nothing)))
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 async def gathered(settler: Settler, turn: Callable[[int], int]) -> int:
     """How many outcomes a flush had, if so many more came in each turn of the loop, by its number."""
-    add = settler._pending.append
+    add = settler._pending.endings.append
     attempt = cast(Attempt, None)
     add(Ending(attempt, NO_RESULT))
 
@@ -50,7 +56,7 @@ async def gathered(settler: Settler, turn: Callable[[int], int]) -> int:
     await asyncio.sleep(0)
     await settler._gather()
     task.cancel()
-    return len(settler._pending)
+    return len(settler._pending.endings)
 
 
 async def test_steps_that_end_by_the_hundred_are_waited_for(roster: Roster, clock: list[float]) -> None:

@@ -183,7 +183,7 @@ async def test_W1_a_claim_that_fails_for_want_of_slots_is_no_sign_of_an_empty_qu
     worker = holdfast.worker()
     worker.roster.busy = worker.roster.slots
     assert await worker.claimer._claim("default") is True
-    worker.claimer.stopping = True
+    worker.life.flag.stopping = True
     assert await worker.claimer._claim("default") is False
 
 

@@ -84,7 +84,7 @@ async def test_W3_what_comes_after_the_claim_was_sent_wakes_again(
     async def enqueue_another(_: Link) -> None:
         await until_claimed(holdfast)
         await holdfast.app.enqueue(note.bind(2))
-        await until(lambda: worker.claimer._told, "for the notification")
+        await until(lambda: worker.bell.rung, "for the notification")
 
     async with running(worker):
         await at_rest(worker)
@@ -104,7 +104,7 @@ async def test_W5_a_worker_that_stops_gives_back_what_it_has_sent_for(holdfast: 
         )
         worker.claimer.wake()
         assert worker.claimer._ahead.sent is not None
-        worker.claimer.stopping = worker._flag.stopping = True
+        worker.life.flag.stopping = True
     assert order == []
     assert sql(holdfast.url, "SELECT state, worker_id, attempt FROM holdfast.task") == [("ready", None, 0)]
     assert outcomes(holdfast) == []
@@ -135,11 +135,11 @@ async def test_W1_nothing_is_sent_ahead_that_could_not_be_held(holdfast: Harness
     async with running(worker):
         for state in ("unhealthy", "full"):
             await at_rest(worker)
-            worker.claimer.healthy = state != "unhealthy"
+            worker.contact.healthy = state != "unhealthy"
             worker.roster.continuing = int(state == "full")
             worker.claimer.wake()
             assert worker.claimer._ahead.sent is None
-            worker.claimer.healthy, worker.roster.continuing = True, 0
+            worker.contact.healthy, worker.roster.continuing = True, 0
 
 
 async def test_W1_a_busy_worker_claims_by_its_pace_and_sends_nothing_ahead(

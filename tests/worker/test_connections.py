@@ -61,7 +61,7 @@ async def test_L5_M3_database_away_for_longer_than_a_lease(app: App, own_server:
         former = worker.claimer.worker_id
         await app.close()
         await asyncio.to_thread(own_server.stop, "immediate")
-        await until(lambda: not worker.claimer.healthy, "for a failing beat")  # it claims nothing any more
+        await until(lambda: not worker.contact.healthy, "for a failing beat")  # it claims nothing any more
         assert cancelled == []
         await until(lambda: cancelled == [1], "for the handler to be told")
         await asyncio.to_thread(own_server.restart)

@@ -123,7 +123,7 @@ async def test_M7_the_others_come_between_any_two_tries_for_held_keys(
             # Meanwhile another attempt has ended.
             if len(tries) <= 5:
                 gates[len(tries)].set()
-                waiting[:] = await until(lambda: [e for e in worker.settler._pending if e.attempt.kind == "plain"])
+                waiting[:] = await until(lambda: [e for e in worker.pending.endings if e.attempt.kind == "plain"])
             raise
 
     refs = [await plain.enqueue(n) for n in range(1, 6)]

@@ -16,7 +16,6 @@ from holdfast import ConfigError, Context, Ref, Tasks
 from holdfast._db.driver.session import Link
 from holdfast._engine import worker as engine
 from holdfast._engine.lease.reaper import Reaper
-from holdfast._engine.loops import Pulse
 from holdfast._engine.settings import WorkerSettings
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._sql.query import Query, Statement
@@ -136,11 +135,11 @@ async def test_L3_long_tasks_are_renewed_in_one_statement_and_short_ones_never(h
     refs = [await hold.enqueue() for _ in range(3)]
     worker = holdfast.worker(lease=1.5, beat=0.3)
     beats: list[int] = []
-    beat = worker._queries.beat
+    beat = worker.shared.queries.beat
 
     class Watched:
         def __getattr__(self, name: str) -> Any:
-            return getattr(worker._queries, name)
+            return getattr(worker.shared.queries, name)
 
         def beat(self, queue: str, id: Any, ids: list[Any], lease: Any, **more: Any) -> Any:
             beats.append(len(ids))
@@ -256,8 +255,8 @@ async def test_Q8_cleanup_after_a_cancel_is_not_cancelled_again(holdfast: Harnes
 
 async def test_M1_a_reaper_that_was_stopped_waits_a_lease_before_it_reaps(holdfast: Harness) -> None:
     """Only lower bounds are checked: a slow machine cannot make this fail."""
-    queries = holdfast.app._queries
-    link = Link(holdfast.url, queries, "test")
+    worker = holdfast.worker(queues="default", lease=1.0, reap=0.05)
+    shared, link = worker.shared, Link(holdfast.url, worker.shared.queries, "test")
     reaped_at: list[float] = []
     run = link.run
 
@@ -268,16 +267,7 @@ async def test_M1_a_reaper_that_was_stopped_waits_a_lease_before_it_reaps(holdfa
         return answer._replace(leases=True) if query.statement.name == "overdue" else answer
 
     link.run = watched  # type: ignore[method-assign]
-    reaper = Reaper(
-        link,
-        queries,
-        pulse=Pulse(),
-        queues=["default"],
-        lease=1.0,
-        interval=0.05,
-        reaped=lambda *_: None,
-        ended=lambda _: None,
-    )
+    reaper = Reaper(shared, link, worker.consequences)
     loop = asyncio.create_task(reaper.run())
     try:
         begun = time.monotonic()
@@ -330,10 +320,10 @@ async def test_M1_nobody_is_reaped_before_all_was_well_for_a_lease(holdfast: Har
     await reaper._link.run(holdfast.app._queries.server())
     reaper._link.contact_since = -math.inf
     for well in (None, time.monotonic()):
-        reaper.all_well_since = lambda well=well: well  # type: ignore[misc]
+        worker.contact.well_since = well
         await reaper.reap_if_allowed()
         assert row(holdfast.url, ref.id)["state"] == "running"
-    reaper.all_well_since = lambda: -math.inf
+    worker.contact.well_since = -math.inf
     await reaper.reap_if_allowed()
     assert row(holdfast.url, ref.id)["state"] == "ready"
     await reaper._link.close()
@@ -342,7 +332,7 @@ async def test_M1_nobody_is_reaped_before_all_was_well_for_a_lease(holdfast: Har
 async def test_M1_a_worker_knows_since_when_all_is_well(holdfast: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = holdfast.worker(lease=30, beat=0.05)
     async with running(worker):
-        since = await until(lambda: worker._all_well_since(), "for a beat")
+        since = await until(lambda: worker.contact.all_well_since, "for a beat")
         assert since is not None and since <= time.monotonic()
         # A statement finds the disk full.
         starved = worker._links["settle"]
@@ -350,13 +340,13 @@ async def test_M1_a_worker_knows_since_when_all_is_well(holdfast: Harness, monke
         before = time.monotonic()
         with pytest.raises(psycopg.errors.DiskFull):
             await starved.run(full)
-        assert (worker._all_well_since() or 0) >= before
+        assert (worker.contact.all_well_since or 0) >= before
         # Beats are refused.
         sql(holdfast.url, _FULL)
         sql(holdfast.url, "CREATE TRIGGER f BEFORE UPDATE ON holdfast.worker EXECUTE FUNCTION public.full()")
-        await until(lambda: worker._all_well_since() is None, "for a beat that fails")
+        await until(lambda: worker.contact.all_well_since is None, "for a beat that fails")
         sql(holdfast.url, "DROP TRIGGER f ON holdfast.worker")
-        assert await until(lambda: worker._all_well_since(), "for a beat") > since
+        assert await until(lambda: worker.contact.all_well_since, "for a beat") > since
 
 
 _FULL = """

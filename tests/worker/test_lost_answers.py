@@ -4,7 +4,8 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from holdfast import Context, Done, Retry, Snooze, Tasks
 from holdfast._db.driver.session import Link
 from holdfast._engine import worker as engine
+from holdfast._engine.lease.contact import Contact
 from holdfast._model.json.codec import encode_result
 from holdfast._model.run import outcome_of
 from holdfast.testing import Harness
@@ -279,7 +281,7 @@ async def test_L6_M3_what_is_held_up_for_longer_than_a_lease_is_not_begun(holdfa
     worker = holdfast.worker(lease=60, concurrency=1)
     looks = count()
     worker.dispatch._is_late = lambda *_: next(looks) == moment  # type: ignore[method-assign]
-    worker.dispatch._out_of_contact = lambda: True
+    worker.dispatch._contact = cast(Contact, SimpleNamespace(overdue=True))
     ref = await chain.enqueue(First())
     async with running(worker):
         assert await ref.result(timeout=60) == 3

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Context, Done, Tasks
 from holdfast._db.driver.connection import connect_sync
-from holdfast._engine.settle import recorder as record
+from holdfast._engine.settle import partitions
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 
@@ -118,17 +118,17 @@ async def test_M13_with_a_locked_row_in_the_same_flush(holdfast: Harness) -> Non
 async def test_M13_partitions_that_cannot_be_made_yet_are_waited_for(
     holdfast: Harness, what: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "TABLE_TIMEOUT", "10ms")
+    monkeypatch.setattr(partitions, "TABLE_TIMEOUT", "10ms")
     ref = await holdfast.app.enqueue(what)
     worker = without_maintenance(holdfast.worker(queues=["default"], poll=0.1))
-    recorder, tries = worker.settler.recorder, list[None]()
-    make = recorder.make_partitions
+    missing, tries = worker.settler.recorder._settlement.partitions, list[None]()
+    make = missing.make
 
     async def counting() -> None:
         tries.append(None)
         await make()
 
-    monkeypatch.setattr(recorder, "make_partitions", counting)
+    monkeypatch.setattr(missing, "make", counting)
     async with running(worker):
         await until(lambda: waiting, "for the step to run")
         drop_partitions(holdfast)

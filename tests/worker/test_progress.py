@@ -232,9 +232,9 @@ async def test_A5_what_cannot_be_written_does_not_stop_the_beat(holdfast: Harnes
     worker = holdfast.worker(lease=3, beat=0.2)
     async with running(worker):
         await until(lambda: worker.progress._failing, "for a write to fail")
-        accepted = worker.beat.accepted_at
-        await until(lambda: worker.beat.accepted_at > accepted, "for another beat")
-        assert not worker.beat.failing
+        accepted = worker.contact.accepted_at
+        await until(lambda: worker.contact.accepted_at > accepted, "for another beat")
+        assert not worker.contact.failing
         sql(holdfast.url, "ALTER TABLE holdfast.elsewhere RENAME TO progress")
         assert (await told(holdfast, ref.id, figures=True)).report == {"rows": 1}
         go.set()

@@ -281,7 +281,7 @@ async def test_M20_attempts_that_have_not_begun_are_released_at_a_stop_at_once(h
             worker.dispatch.execution.interrupt(attempt, Interruption.STOP)
         worker.stop()
 
-    worker.claimer._claimed = claim_then_stop
+    worker.claimer._claimed = claim_then_stop  # type: ignore[assignment]
     await asyncio.wait_for(worker.run(), 60)
     assert attempts(holdfast.url, ref.id) == [(1, "main", "released")]
     assert worker.roster.busy == 0

@@ -246,4 +246,4 @@ async def test_who_asks_badly_is_told_so_and_harms_nobody(holdfast: Harness, mon
 
 async def test_without_an_address_nobody_counts_and_nobody_listens(holdfast: Harness) -> None:
     worker = holdfast.worker()
-    assert worker.watch.probes is None and worker.aftermath.count is None
+    assert worker.watch.probes is None and worker.watch.count is None

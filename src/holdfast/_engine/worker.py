@@ -11,6 +11,7 @@ pass, or the death of any loop, ends it at once: a half-dead worker would keep t
 import asyncio
 import math
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 
 from holdfast._db.driver.forks import end_children_in
@@ -18,12 +19,15 @@ from holdfast._db.driver.notifications import PING_EVERY, Listener
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import explaining, is_passing
 from holdfast._db.transactions import Transactions
+from holdfast._engine.claim.bell import Bell
+from holdfast._engine.claim.budget import Shares
 from holdfast._engine.claim.claimer import Claimer
 from holdfast._engine.claim.steps import Known
+from holdfast._engine.claim.wakeups import WakeUps
+from holdfast._engine.lease.contact import Contact
 from holdfast._engine.lease.heartbeat import TICK, Beat
 from holdfast._engine.lease.reaper import Reaper
 from holdfast._engine.lease.registration import Presence
-from holdfast._engine.loops import Pulse
 from holdfast._engine.maintain.maintenance import Maintenance
 from holdfast._engine.maintain.scheduler import SINCE, Scheduler
 from holdfast._engine.observe.failure_hooks import Hooks
@@ -31,20 +35,26 @@ from holdfast._engine.observe.health import Watch
 from holdfast._engine.observe.messages import Hearing
 from holdfast._engine.observe.notifications import News
 from holdfast._engine.observe.progress import ProgressLog
-from holdfast._engine.observe.task_log import is_heard
-from holdfast._engine.run.attempt import StopFlag, now
-from holdfast._engine.run.dispatcher import Dispatch
+from holdfast._engine.run.attempt import now
+from holdfast._engine.run.dispatcher import Dispatch, Executors
 from holdfast._engine.run.executor import Execution
 from holdfast._engine.run.own_move import Moves
 from holdfast._engine.run.resources import Resources
 from holdfast._engine.run.roster import Roster
+from holdfast._engine.run.start_mark import StartMark
 from holdfast._engine.run.transactional import TransactionalSteps
 from holdfast._engine.settings import WorkerSettings
-from holdfast._engine.settle.consequences import Aftermath
-from holdfast._engine.settle.recorder import LOCK_TIMEOUT
+from holdfast._engine.settle.consequences import Consequences
+from holdfast._engine.settle.continuation import Keeper
+from holdfast._engine.settle.partitions import Partitions
+from holdfast._engine.settle.pending import Pending
+from holdfast._engine.settle.recorder import LOCK_TIMEOUT, Recorder
+from holdfast._engine.settle.settlement import Settlement
 from holdfast._engine.settle.settler import Settler
+from holdfast._engine.shared import Shared
 from holdfast._model.declare.tasks import Tasks
 from holdfast._model.safe_log import Log
+from holdfast._sql.queries import Queries
 from holdfast._sql.queries import queries as queries_of
 from holdfast.errors import HoldfastError
 
@@ -71,255 +81,195 @@ class Worker:
         schema: str = "holdfast",
         version: str = "",
     ) -> None:
-        self._tasks = tasks
-        self._url = url
-        # Beats pass by a pooler that is full or stuck; notifications come through no other way.
-        self._direct_url = direct_url or url
-        self._settings = settings
-        self._queries = queries_of(schema)
-        self._flag = StopFlag()
-        self._stop = asyncio.Event()
-        self._stop_now = asyncio.Event()
         self._vanished: BaseException | None = None
-        self.retired = False
-        self.started = asyncio.Event()
-        self.roster = Roster(settings.concurrency, settings.serves)
-
-        def link(name: str, *, by_index: bool = False, lock_timeout: str | None = None) -> Link:
-            return Link(url, self._queries, f"holdfast {name}", by_index=by_index, lock_timeout=lock_timeout)
-
-        self._links = {
-            "settle": link("settle", by_index=True, lock_timeout=LOCK_TIMEOUT),
-            **{name: link(name, by_index=True) for name in ("claim", "reap")},
-            **{name: link(name) for name in ("maintain", "schedule")},
-        }
-        if direct_url is not None:
-            self._links["direct"] = Link(direct_url, self._queries, "holdfast check")
-        known = Known.of(tasks, settings.only)
-        self._known = known
-        self.presence = Presence(
-            self._links["reap"],
-            self._queries,
+        queries = queries_of(schema)
+        self._links = _links(url, direct_url, queries)
+        self.shared = Shared(
             tasks,
             settings,
-            known=known,
-            direct=self._links.get("direct"),
-            version=version,
-            stop=self.stop,
+            queries,
+            Known.of(tasks, settings.only),
+            Roster(settings.concurrency, settings.serves),
+            Contact(settings.lease, self._links.values()),
         )
-        self.pulse = Pulse()
-        self.claimer = Claimer(
-            self._links["claim"],
-            self._queries,
-            tasks,
-            self.roster,
-            pulse=self.pulse,
-            known=known,
-            queues=list(settings.queues),
-            lease=settings.lease,
-            poll=settings.poll,
-            claimed=lambda attempts: self.dispatch.take(attempts),
-            identify=self.presence.introduce,
-        )
-        self.settler = Settler(
-            self._links["settle"],
-            self._queries,
-            tasks,
-            self.roster,
-            pulse=self.pulse,
-            poll=settings.poll,
-            lease=settings.lease,
-            known=known,
-            keeps=lambda: not self._flag.stopping,
-            recorded=lambda ending, claimed_at: self.aftermath.recorded(ending, claimed_at),
-            finished=lambda endings, suspects: self.aftermath.finished(endings, suspects),
-            enqueued=lambda queue: self.aftermath.enqueued(queue),
-        )
-        self.dispatch = Dispatch(
-            self.roster,
-            self._flag,
-            self.claimer,
-            self.settler,
-            lease=settings.lease,
-            poll=settings.poll,
-            retire=self.retire,
-            out_of_contact=lambda: self.beat.overdue,
-        )
+        self.roster, self.contact, self.life = self.shared.roster, self.shared.contact, self.shared.life
+        self.watch = Watch(self.shared)
+        self.shares = Shares(self.roster, settings.queues)
+        self.bell = Bell(self.roster, self.shares)
+        self.presence = Presence(self.shared, self._links["reap"], self._links.get("direct"), version)
+        self._build_running(url)
+        self._build_claiming()
+        self._build_upkeep()
+        # Beats pass by a pooler that is full or stuck; notifications come through no other way.
+        self._build_hearing(direct_url or url)
+
+    # --- the stages
+
+    def _build_running(self, url: str) -> None:
+        """The dispatcher executes attempts, the settler records their endings, and then follow the consequences."""
+        shared, link = self.shared, self._links["settle"]
+        tasks, queries = shared.tasks, shared.queries
         self.hooks = Hooks(tasks)
-        self.news = News(self._links["reap"], self._queries)
-        self.aftermath = Aftermath(
-            self._links["schedule"],
-            self._queries,
+        self.news = News(self._links["reap"], queries)
+        counting = () if self.watch.count is None else (self.watch.count,)
+        self.consequences = Consequences(self.bell, self.hooks, self.news, counting)
+        self.pending = Pending()
+        settlement = Settlement(
+            queries,
             tasks,
-            queues=settings.queues,
-            claimer=self.claimer,
-            dispatch=self.dispatch,
-            hooks=self.hooks,
-            news=self.news,
+            timedelta(seconds=shared.settings.lease),
+            Keeper(shared, link),
+            Partitions(link, queries),
+            WakeUps(link, queries, shared.settings.queues, self.bell),
         )
-        self.reaper = Reaper(
-            self._links["reap"],
-            self._queries,
-            pulse=self.pulse,
-            queues=list(settings.queues),
-            lease=settings.lease,
-            interval=settings.reap,
-            reaped=self.aftermath.reaped,
-            ended=self.news.ended,
-        )
+        self.progress = ProgressLog(queries, self.roster)
+        self._resources = Resources(tasks)
+        self._transactions = Transactions(url, shared.settings.concurrency)
+        execution = Execution(tasks, self._resources.opened, Moves(queries, tasks), self.progress.changed)
+        transactional = TransactionalSteps(self._transactions, execution, settlement)
+        executors = Executors(execution, transactional, StartMark(link, queries), tasks._tracing)
+        self.dispatch = Dispatch(shared, self.bell, self.pending, self.consequences, executors)
+        recorder = Recorder(shared, link, settlement, self.pending, self.dispatch, self.consequences)
+        self.settler = Settler(shared, link, self.pending, recorder)
+
+    def _build_claiming(self) -> None:
+        """The claimer hands what it claims to the dispatcher."""
+        self.claimer = Claimer(self.shared, self._links["claim"], self.shares, self.bell, self.dispatch, self.presence)
+
+    def _build_upkeep(self) -> None:
+        """The reaper takes tasks from lost workers, maintenance keeps the tables small, the scheduler plans."""
+        shared, links = self.shared, self._links
+        queries, settings = shared.queries, shared.settings
+        self.reaper = Reaper(shared, links["reap"], self.consequences)
         self.maintenance = Maintenance(
-            self._links["maintain"],
-            self._queries,
-            glance=self._links["reap"],
+            links["maintain"],
+            queries,
+            glance=links["reap"],
             retention=settings.retention,
             by=self.presence.name,
-            pulse=self.pulse,
+            pulse=shared.pulse,
         )
         self.scheduler = Scheduler(
-            self._links["schedule"],
-            self._queries,
-            list(tasks._schedules.values()),
-            enqueued=self.aftermath.planned,
-            pulse=self.pulse,
+            links["schedule"],
+            queries,
+            list(shared.tasks._schedules.values()),
+            on_enqueued=WakeUps(links["schedule"], queries, settings.queues, self.bell),
+            pulse=shared.pulse,
         )
-        self.progress = ProgressLog(self._queries, self.roster)
+
+    def _build_hearing(self, direct_url: str) -> None:
+        """The heartbeat renews the leases; its answers and the notifications are passed on to the other stages."""
+        shared, pulse = self.shared, self.shared.pulse
         self.hearing = Hearing(
-            self._links["reap"],
-            self._queries,
-            self.roster,
-            queues=settings.queues,
-            claimer=self.claimer,
-            dispatch=self.dispatch,
-            news=self.news,
-            presence=self.presence,
-            scheduler=self.scheduler,
-            stop=self._stop_for_good,
+            shared, self._links["reap"], self.claimer, self.dispatch, self.news, self.presence, self.scheduler
         )
+        self.beat = Beat(shared, direct_url, self.hearing, self.progress)
         self.listener = Listener(
-            self._direct_url,
-            schema,
+            direct_url,
+            shared.queries.schema,
             self.hearing.notification,
-            well=partial(self.pulse.succeeded, "listen"),
-            useless=partial(self.pulse.forget, "listen"),
+            well=partial(pulse.succeeded, "listen"),
+            useless=partial(pulse.forget, "listen"),
         )
-        self.watch = Watch(self.roster, settings, self.pulse, state=lambda: self.state, away=lambda: self.beat.failing)
-        self.aftermath.count = self.watch.count
 
     # --- life
 
+    @property
+    def started(self) -> asyncio.Event:
+        """Set as soon as it works."""
+        return self.life.started
+
+    @property
+    def state(self) -> str:
+        """How it stands: starting, running or stopping."""
+        return self.life.state
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self.life.stop_requested.is_set()
+
+    @property
+    def retired(self) -> bool:
+        """Whether a fresh process is to take its place."""
+        return self.life.retired
+
+    def stop(self) -> None:
+        """Asks the worker to stop; asked a second time, it stops at once."""
+        self.life.stop()
+
+    def retire(self, why: str) -> None:
+        """Stops gracefully, to be replaced by a fresh process: see `retired`."""
+        self.life.retire(why)
+
+    def vanish(self, cause: BaseException) -> None:
+        """Ends the worker as kill -9 would: nothing is recorded or released any more. For tests."""
+        self._vanished = cause
+        self.life.stop_requested.set()
+
     async def run(self, *, until_idle: bool = False) -> None:
         """Works until stopped; with `until_idle`, until nothing that this worker knows is due."""
-        with explaining(self._queries.schema):
+        with explaining(self.shared.queries.schema):
             async with self.watch:
                 await self._run(until_idle)
 
     async def _run(self, until_idle: bool) -> None:
         end_children_in(asyncio.get_running_loop())
-        resources = Resources()
-        opened = await resources.open(self._tasks)
-        moves = Moves(self._queries, self._tasks)
-        execution = Execution(self._tasks, opened, self.dispatch.free, moves, self.progress.changed)
-        transactions = Transactions(self._url, self._settings.concurrency)
-        self.dispatch.execution, self.dispatch.tracing = execution, self._tasks._tracing
-        self.dispatch.transactional = TransactionalSteps(
-            transactions, self._queries, self._tasks, execution, self.settler.recorder, lease=self._settings.lease
-        )
-        self.beat = Beat(
-            self._direct_url,
-            self._queries,
-            self.roster,
-            worker_id=lambda: self.claimer.worker_id,
-            lease=self._settings.lease,
-            interval=self._settings.beat,
-            report=self.hearing.beat,
-            progress=self.progress,
-            pulse=self.pulse,
-            blocked_after=self._settings.blocked,
-        )
-        self.reaper.all_well_since = self._all_well_since
-        self.aftermath.tells = is_heard()
+        await self._resources.open()
+        self.consequences.begin()
         loops: list[asyncio.Task[None]] = []
         try:
-            await self.presence.first_contact(self._stop, self._declare_schedules)
-            if self._stop.is_set():
+            await self.presence.first_contact(self._declare_schedules)
+            if self.stopping:
                 return
-            scheduler = self.scheduler if self._plans else None
-            self.pulse.expect("listen", PING_EVERY)
-            self.beat.start()
-            claiming = asyncio.create_task(self.claimer.run(), name="holdfast claim")
-            loops = [
-                claiming,
-                asyncio.create_task(self.settler.run(), name="holdfast settle"),
-                asyncio.create_task(self.reaper.run(), name="holdfast reap"),
-                asyncio.create_task(self.maintenance.run(), name="holdfast maintain"),
-                asyncio.create_task(self.listener.run(), name="holdfast listen"),
-                asyncio.create_task(self._tick(), name="holdfast tick"),
-                asyncio.create_task(self._learn(), name="holdfast learn"),
-            ]
-            if scheduler is not None:
-                loops.append(asyncio.create_task(scheduler.run(), name="holdfast schedule"))
-            if until_idle:
-                loops.append(asyncio.create_task(self._stop_when_idle(), name="holdfast idle"))
+            claiming, *_ = loops = self._start_loops(until_idle)
             self.started.set()
             await self._until_stop_or_death(loops)
             if self._vanished is not None:
                 raise self._vanished
             await self._wind_down(claiming)
         finally:
-            self._flag.stopping = True
+            self.life.flag.stopping = True
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
-            await self.dispatch.abandon()
-            await self.beat.stop()
-            await self.hooks.close()
-            await execution.close()
+            await self._close()
+
+    def _start_loops(self, until_idle: bool) -> list[asyncio.Task[None]]:
+        """Starts the heartbeat and all loops, that of the claimer first."""
+        self.shared.pulse.expect("listen", PING_EVERY)
+        self.beat.start()
+        loops = {
+            "claim": self.claimer.run(),
+            "settle": self.settler.run(),
+            "reap": self.reaper.run(),
+            "maintain": self.maintenance.run(),
+            "listen": self.listener.run(),
+            "tick": self._tick(),
+            "learn": self._learn(),
+        }
+        if self._plans:
+            loops["schedule"] = self.scheduler.run()
+        if until_idle:
+            loops["idle"] = self._stop_when_idle()
+        return [asyncio.create_task(loop, name=f"holdfast {name}") for name, loop in loops.items()]
+
+    async def _close(self) -> None:
+        await self.dispatch.abandon()
+        await self.beat.stop()
+        await self.hooks.close()
+        await self.dispatch.execution.close()
+        with suppress(Exception):
+            await self._transactions.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_FLUSH):
+                await self._resources.close()
+        for link in self._links.values():
             with suppress(Exception):
-                await transactions.close()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_FLUSH):
-                    await resources.close()
-            for link in self._links.values():
-                with suppress(Exception):
-                    await link.close()
-
-    @property
-    def state(self) -> str:
-        """How it stands: starting, running or stopping."""
-        return "stopping" if self.stopping else "running" if self.started.is_set() else "starting"
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it was asked to stop."""
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        """Asks the worker to stop; asked a second time, it stops at once."""
-        if self._stop.is_set():
-            self._stop_now.set()
-        self._stop.set()
-
-    def retire(self, why: str) -> None:
-        """Stops gracefully, to be replaced by a fresh process: see `retired`."""
-        if not self._stop.is_set():
-            log.info("this process is replaced: %s", why)
-            self.retired = self._flag.stopping = True  # nothing begins any more, from now on
-            self.stop()
-
-    def _stop_for_good(self) -> None:
-        """Somebody asked this worker to stop: no other process takes its place."""
-        self.retired = False
-        if not self._stop.is_set():
-            log.info("asked to stop")
-            self.stop()
-
-    def vanish(self, cause: BaseException) -> None:
-        """Ends the worker as kill -9 would: nothing is recorded or released any more. For tests."""
-        self._vanished = cause
-        self._stop.set()
+                await link.close()
 
     async def _until_stop_or_death(self, loops: list[asyncio.Task[None]]) -> None:
-        stop = asyncio.create_task(self._stop.wait())
+        stop = asyncio.create_task(self.life.stop_requested.wait())
         try:
             done, _ = await asyncio.wait([stop, *loops], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -328,7 +278,7 @@ class Worker:
             why = asyncio.CancelledError() if ended.cancelled() else ended.exception()
             if isinstance(why, Exception):
                 raise why
-            if why is not None or not self._stop.is_set():
+            if why is not None or not self.stopping:
                 how = "" if why is None else f" with {type(why).__name__}, by code that is not the worker's"
                 raise HoldfastError(f"the loop {ended.get_name()!r} ended{how}: the worker cannot go on") from why
 
@@ -338,21 +288,19 @@ class Worker:
             if self.beat.died_of is not None:
                 raise HoldfastError("the beat has died: the worker cannot go on") from self.beat.died_of
             self.beat.tick()
-            overdue = self.beat.overdue
-            healthy = not self.beat.failing and not overdue
-            if healthy and not self.claimer.healthy:
-                self.claimer.wake()
-            self.claimer.healthy = healthy
+            overdue = self.contact.overdue
+            if self.contact.judge(overdue=overdue):
+                self.bell.ring()
             if self.settler.rests:
-                self.pulse.succeeded("settle")
+                self.shared.pulse.succeeded("settle")
             self.dispatch.release_unstarted(math.inf if overdue else now() - UNSTARTED)
             if overdue:
                 self.dispatch.lose_contact()
-            await asyncio.sleep(min(TICK, self._settings.beat / 4))
+            await asyncio.sleep(min(TICK, self.shared.settings.beat / 4))
 
     async def _learn(self) -> None:
         """Takes up what is declared after the beginning: by a module that is loaded later, or at a prompt."""
-        tasks, told = self._tasks, (self._known.number, len(self._tasks._schedules))
+        tasks, told = self.shared.tasks, (self.shared.known.number, len(self.shared.tasks._schedules))
         failed: tuple[int, int] | None = None
         while True:
             await asyncio.sleep(TICK)
@@ -360,7 +308,7 @@ class Worker:
             if there == told:
                 continue
             try:
-                self._known.learn(tasks, self._settings.only)
+                self.shared.known.learn(tasks, self.shared.settings.only)
                 await self.presence.tell_anew()
                 if self._plans:
                     await self.scheduler.learn(list(tasks._schedules.values()))
@@ -377,18 +325,13 @@ class Worker:
             planned = self.scheduler.resting or not self._plans
             if planned and self.claimer.empty and not self.roster.held and not self.settler.waiting:
                 due = [
-                    await self._links["reap"].run(self._queries.due(q, self._known.steps))
-                    for q in self._settings.queues
+                    await self._links["reap"].run(self.shared.queries.due(q, self.shared.known.steps))
+                    for q in self.shared.settings.queues
                 ]
                 if not any(due) and not self.roster.held and self.claimer.empty:  # else a claim is on its way
                     self.stop()
                     return
             await asyncio.sleep(0.005)
-
-    def _all_well_since(self) -> float | None:
-        """Since when beats are accepted, and the server has not lacked anything."""
-        beating = self.beat.going_well_since
-        return None if beating is None else max(beating, *(link.starved_at for link in self._links.values()))
 
     async def _declare_schedules(self) -> None:
         if self._plans:
@@ -397,22 +340,21 @@ class Worker:
     @property
     def _plans(self) -> bool:
         """Whether it looks after schedules; the tables may be those of a version before."""
-        return self._settings.schedules and self.presence.schema_version >= SINCE
+        return self.shared.settings.schedules and self.presence.schema_version >= SINCE
 
     # --- stopping
 
     async def _wind_down(self, claiming: "asyncio.Task[None]") -> None:
         """No more claims, finish what runs within the grace time, give the rest back uncharged."""
-        until = now() + self._settings.grace
-        self._flag.stopping = True
-        self.claimer.stopping = True
-        self.claimer.wake()
+        until = now() + self.shared.settings.grace
+        self.life.flag.stopping = True
+        self.bell.ring()
         telling = asyncio.create_task(self.presence.stopping())
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
                 await claiming
         self.dispatch.release_unstarted()
-        await self.dispatch.until_done(self._settings.grace, unless=self._stop_now)
+        await self.dispatch.until_done(self.shared.settings.grace, unless=self.life.stop_at_once)
         self.dispatch.interrupt_all()
         await self.dispatch.until_done(LAST_WORDS)
         self.dispatch.release_all()
@@ -423,7 +365,7 @@ class Worker:
                 await self.news.told()
                 await telling
                 recorded = True
-        await self.hooks.until_done(max(LAST_WORDS, until - now()), unless=self._stop_now)
+        await self.hooks.until_done(max(LAST_WORDS, until - now()), unless=self.life.stop_at_once)
         if recorded:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_FLUSH):
@@ -431,3 +373,19 @@ class Worker:
         telling.cancel()
         if self.settler.waiting:
             log.warning("%s outcomes could not be recorded: their leases will run out", self.settler.waiting)
+
+
+def _links(url: str, direct_url: str | None, queries: Queries) -> dict[str, Link]:
+    """The connections of a worker's loop, by what they are for."""
+
+    def link(name: str, *, by_index: bool = False, lock_timeout: str | None = None) -> Link:
+        return Link(url, queries, f"holdfast {name}", by_index=by_index, lock_timeout=lock_timeout)
+
+    links = {
+        "settle": link("settle", by_index=True, lock_timeout=LOCK_TIMEOUT),
+        **{name: link(name, by_index=True) for name in ("claim", "reap")},
+        **{name: link(name) for name in ("maintain", "schedule")},
+    }
+    if direct_url is not None:
+        links["direct"] = Link(direct_url, queries, "holdfast check")
+    return links

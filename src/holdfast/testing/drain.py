@@ -95,22 +95,13 @@ class Watch:
 
     def over(self, worker: Worker) -> None:
         """Hears of every recorded end before the worker acts on it."""
-        recorded, reaped = worker.settler.recorder._recorded, worker.reaper._reaped
+        worker.consequences.observe(self._recorded, self._reaped)
 
-        def on_recorded(ending: Ending, claimed_at: float | None) -> None:
-            self.attempts.append(_of_ending(ending))
-            recorded(ending, claimed_at)
+    def _recorded(self, ending: Ending) -> None:
+        self.attempts.append(_of_ending(ending))
 
-        def on_reaped(queue: str, tasks: list[Reaped]) -> None:
-            self.attempts.extend(_of_reaped(queue, task) for task in tasks)
-            reaped(queue, tasks)
-
-        def on_finished(endings: list[Ending], suspects: bool) -> None:
-            for ending in endings:
-                on_recorded(ending, None)
-
-        recorder = worker.settler.recorder
-        recorder._recorded, recorder._finished, worker.reaper._reaped = on_recorded, on_finished, on_reaped
+    def _reaped(self, queue: str, tasks: list[Reaped]) -> None:
+        self.attempts.extend(_of_reaped(queue, task) for task in tasks)
 
 
 def exception_of(attempt: Attempted) -> Exception:

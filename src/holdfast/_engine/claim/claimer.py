@@ -11,22 +11,20 @@ active, one last claim; so whoever enqueues after that claim sees the flag and n
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
 from holdfast._db.driver.session import Link
+from holdfast._engine.claim.bell import Bell
 from holdfast._engine.claim.budget import LARGEST_CLAIM, Shares
 from holdfast._engine.claim.low_water import MARK_SECONDS, Marks
-from holdfast._engine.claim.prefetch import Ahead, Ready, raw
-from holdfast._engine.claim.steps import Known
-from holdfast._engine.loops import Loop, Pulse, Words
-from holdfast._engine.run.attempt import Attempt, attempts_of, now
-from holdfast._engine.run.roster import Roster
-from holdfast._model.declare.tasks import Tasks
-from holdfast._model.enqueue.ids import uuid7
+from holdfast._engine.claim.prefetch import Ahead, raw
+from holdfast._engine.events import OnClaimed
+from holdfast._engine.lease.registration import Presence
+from holdfast._engine.loops import Loop, Words
+from holdfast._engine.run.attempt import attempts_of, now
+from holdfast._engine.shared import Shared
 from holdfast._model.safe_log import Log
-from holdfast._sql.queries import Queries
 from holdfast._sql.queries.lifecycle import NO_ID
 from holdfast._sql.query import Query
 from holdfast._sql.rows import Claimed
@@ -49,41 +47,29 @@ class Claimer:
     """Claims tasks for a worker and hands them to its roster."""
 
     def __init__(
-        self,
-        link: Link,
-        queries: Queries,
-        tasks: Tasks,
-        roster: Roster,
-        *,
-        pulse: Pulse,
-        known: Known,
-        queues: list[str],
-        lease: float,
-        poll: float,
-        claimed: Callable[[list[Attempt]], None],
-        identify: Callable[[UUID], Awaitable[None]],
+        self, shared: Shared, link: Link, shares: Shares, bell: Bell, claimed: OnClaimed, presence: Presence
     ) -> None:
+        settings = shared.settings
         self._link = link
-        self._queries = queries
-        self._tasks = tasks
-        self._roster = roster
-        self._queues = queues
-        self._lease = timedelta(seconds=lease)
-        self._poll = poll
-        self._loop = Loop("claim", pulse, poll, WORDS, rest=self._sleep)
-        self._claimed = claimed
-        self._identify = identify
-        self._known = known
+        self._queries = shared.queries
+        self._tasks = shared.tasks
+        self._roster = shared.roster
+        self._contact = shared.contact
+        self._flag = shared.life.flag
+        self._identity = shared.identity
+        self._queues = queues = list(settings.queues)
+        self._lease = timedelta(seconds=settings.lease)
+        self._poll = settings.poll
+        self._loop = Loop("claim", shared.pulse, settings.poll, WORDS, rest=bell.rest)
+        self._bell = bell
+        self._claimed = claimed.claimed
+        self._identify = presence.introduce
+        self._known = shared.known
         self._marks = {queue: Marks() for queue in queues}
-        self._shares = Shares(roster, queues)
-        self._told = False
-        """There may be something to claim."""
-        self._wake = asyncio.Event()
-        """A rest is over: for that, or because an answer has arrived."""
+        self._shares = shares
         self._server: str | None = None
-        self._ahead = Ahead(link, hand_over=self._hand_over, wake=self._wake.set)
+        self._ahead = Ahead(link, hand_over=self._hand_over, wake=bell.wake)
         self._answer_lost = False
-        self._resume_at = 0
         self._idle = False
         self._idle_written = 0.0
         self._due_at = 0.0
@@ -95,44 +81,30 @@ class Claimer:
         self._suspects_due = False
         self._left_suspects = False
         self._probed: dict[str, float] = dict.fromkeys(queues, 0.0)
-        self.worker_id = uuid7()
-        self.full = False
-        """It rests for want of slots."""
-        self.held_back: set[str] = set()
-        """Queues not asked because their own limit was reached."""
-        self.healthy = True
-        self.stopping = False
         self.empty = False
+        """It rests, because there is nothing to claim."""
+
+    @property
+    def worker_id(self) -> UUID:
+        return self._identity.worker_id
 
     def wake(self, id: str = "") -> None:
         """Something may have become due: a certain task, or anything."""
-        if self._ahead.ready is None or not self._send_ahead(*self._ahead.ready, id):
-            self._tell()
+        self._bell.ring(id)
 
     def look_anew(self) -> None:
         """Something was paused or resumed: what was passed over may be claimable now."""
         for queue, marks in self._marks.items():
             marks.drop()
             self._probed[queue] = 0.0
-        self._tell()
-
-    def freed(self, queue: str) -> None:
-        """A slot is free: a reason to look again only if the want of slots was why we rest."""
-        roster = self._roster
-        wanted = self.full and (roster.taken <= self._resume_at or roster.taken < roster.slots)
-        if wanted or (queue in self.held_back and not self._shares.is_full(queue)):
-            self._tell()
-
-    def _tell(self) -> None:
-        self._told = True
-        self._wake.set()
+        self._bell.rouse()
 
     async def run(self) -> None:
         """Claims until the worker stops."""
         await self._loop.run(self._next_round)
 
     async def _next_round(self) -> float | None:
-        if self.stopping and not self._ahead.to_be_received:
+        if self._flag.stopping and not self._ahead.to_be_received:
             return None
         try:
             await self._round()
@@ -142,21 +114,21 @@ class Claimer:
         return 0.0
 
     async def _round(self) -> None:
-        self._wake.clear()
+        self._bell.begin_round()
         if self._ahead.to_be_received:
             self._shares.measure()
             await self._rest_unless(await self._learn(*await self._ahead.receive()))
             return
-        if self._told:
+        if self._bell.rung:
             self._ask_due_at = 0.0
-        self._told = self._asked = False
+        self._bell.rung = self._asked = False
         self._shares.measure()
-        if not self.healthy or self._shares.room() <= 0:
+        if not self._contact.healthy or self._shares.room() <= 0:
             await self._wait_for_slot()
             return
         await self._introduce()
         more = False
-        self.held_back.clear()
+        self._bell.held_back.clear()
         began = time.monotonic()
         for queue in self._shares.round():
             more = await self._claim(queue) or more
@@ -168,14 +140,14 @@ class Claimer:
             await self._rest_unless(more)
 
     async def _wait_for_slot(self) -> None:
-        self.full, self._resume_at = True, self._shares.enough()
-        await self._sleep(self._poll)
-        self.full = False
+        self._bell.rest_for_slots()
+        await self._bell.rest(self._poll)
+        self._bell.full = False
 
     async def _rest_unless(self, more: bool) -> None:
         if more:
             await self._show_idle(False)
-        elif not self._told:
+        elif not self._bell.rung:
             await self._rest()
 
     async def _introduce(self) -> None:
@@ -186,7 +158,7 @@ class Claimer:
             await self._link.run(self._queries.server())
         if self._link.server != self._server:
             if self._server is not None:
-                self.worker_id = uuid7()
+                self._identity.renew()
             await self._identify(self.worker_id)
             self._server = self._link.server
             self._idle = False
@@ -205,7 +177,7 @@ class Claimer:
 
     async def _claim(self, queue: str) -> bool:
         """One claim; tells whether there may be more."""
-        if self.stopping:
+        if self._flag.stopping:
             return False
         if self._shares.is_full(queue):
             return self._hold_back(queue)
@@ -266,11 +238,15 @@ class Claimer:
         # Suspects can wait, and to look for them takes a fifth of a claim.
         one = self._query(queue, 1, suspects=0, id=NO_ID)
         await self._ahead.make_ready(queue, limit, any=self._query(queue, limit, suspects=0), one=one)
+        if self._ahead.ready is not None:
+            self._bell.arm(self._send_ahead)
 
-    def _send_ahead(self, any: Ready, one: Ready, id: str) -> bool:
+    def _send_ahead(self, id: str) -> bool:
         """Sends a claim before the claimer is awake, unless what can be held has changed meanwhile."""
-        self._ahead.ready = None
-        if self.stopping or not self.healthy or self._roster.slots - self._roster.taken < any.limit:
+        assert self._ahead.ready is not None  # noqa: S101 - else the bell is not armed
+        any, one = self._ahead.ready
+        self._take_back()
+        if self._flag.stopping or not self._contact.healthy or self._roster.slots - self._roster.taken < any.limit:
             return False
         moment = time.monotonic()
         # Whatever else is due is found by a claim of any task, once in each poll interval and when it is due.
@@ -285,7 +261,7 @@ class Claimer:
 
     def _hold_back(self, queue: str) -> bool:
         """Its own limit is reached: until one of its slots is free, there is nothing to ask for."""
-        self.held_back.add(queue)
+        self._bell.held_back.add(queue)
         self._shares.learn(queue, served=False, more=False)
         return False
 
@@ -324,9 +300,9 @@ class Claimer:
             await self._make_ready()
             self._shares.rest()
             poll = self._looked_at + self._poll - time.monotonic()
-            await self._sleep(min(max(soonest, SHORTEST_SLEEP), max(poll, SHORTEST_SLEEP), trusted))
+            await self._bell.rest(min(max(soonest, SHORTEST_SLEEP), max(poll, SHORTEST_SLEEP), trusted))
         finally:
-            self._ahead.ready = None
+            self._take_back()
         self.empty = False
 
     async def _until_due(self) -> float:
@@ -349,9 +325,7 @@ class Claimer:
             await self._link.run(self._queries.idle(self.worker_id, idle))
             self._idle, self._idle_written = idle, time.monotonic()
 
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+    def _take_back(self) -> None:
+        """No claim is ready any more."""
+        self._ahead.ready = None
+        self._bell.disarm()

@@ -15,7 +15,6 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,13 +22,13 @@ from functools import partial
 from uuid import UUID
 
 from holdfast._db.driver.session import Link
+from holdfast._engine.events import OnHeartbeat
 from holdfast._engine.lease import watchdog
-from holdfast._engine.loops import Loop, Pulse, Words
+from holdfast._engine.loops import Loop, Words
 from holdfast._engine.observe.progress import ProgressLog
 from holdfast._engine.run.attempt import Attempt, fields, now
-from holdfast._engine.run.roster import Roster
+from holdfast._engine.shared import Shared
 from holdfast._model.safe_log import Log
-from holdfast._sql.queries import Queries
 
 log = Log("holdfast.worker")
 
@@ -40,8 +39,6 @@ WORDS = Words(
     permanent="the beat met an error that may not pass by itself",
 )
 
-BLOCKED_AFTER = 10.0
-"""Seconds without a tick after which a warning is written."""
 WEDGED_END = 300.0
 EXIT_WEDGED = 70
 STARVED = 1.0
@@ -74,43 +71,39 @@ class Beat:
 
     def __init__(
         self,
+        shared: Shared,
         url: str,
-        queries: Queries,
-        roster: Roster,
-        *,
-        worker_id: Callable[[], UUID],
-        lease: float,
-        interval: float,
-        report: Callable[[BeatReport], None],
+        on_heartbeat: OnHeartbeat,
         progress: ProgressLog,
-        pulse: Pulse,
-        blocked_after: float = BLOCKED_AFTER,
+        *,
         wedged_after: float = WEDGED_END,
     ) -> None:
+        settings = shared.settings
         self._url = url
-        self._queries = queries
-        self._roster = roster
-        self._worker_id = worker_id
-        self._lease = lease
-        self._interval = interval
-        self._report = report
-        self._progress = progress
-        self._pulse = pulse
-        self._blocked_after = blocked_after
+        self._queries = shared.queries
+        self._roster = shared.roster
+        self._identity = shared.identity
+        self._contact = shared.contact
+        self._pulse = shared.pulse
+        self._lease = settings.lease
+        self._interval = settings.beat
+        self._blocked_after = settings.blocked
         self._wedged_after = wedged_after
-        self._main = asyncio.get_running_loop()
-        self._main_thread = threading.get_ident()
+        self._on_heartbeat = on_heartbeat
+        self._progress = progress
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="holdfast-beat", daemon=True)
         self._warned = False
-        self.accepted_at = now()
-        self.going_well_since: float | None = None
         # Not the clock of leases: while the machine sleeps, the loop rightly stands still.
         self.ticked_at = time.monotonic()
         self.died_of: BaseException | None = None
-        self.failing = False
 
     def start(self) -> None:
+        """Begins to watch the event loop that this is called in, and to send heartbeats."""
+        self._main = asyncio.get_running_loop()
+        self._main_thread = threading.get_ident()
+        self.ticked_at = time.monotonic()
+        self._contact.begin()
         self._pulse.expect("loop", TICK)
         self._thread.start()
 
@@ -126,11 +119,6 @@ class Beat:
         self.ticked_at = time.monotonic()
         self._pulse.succeeded("loop")
 
-    @property
-    def overdue(self) -> bool:
-        """No beat was accepted for a lease length, counted from when the last accepted one was sent."""
-        return now() - self.accepted_at > self._lease
-
     def _serve(self) -> None:
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -145,7 +133,7 @@ class Beat:
             "beat", self._pulse, self._interval, WORDS, longest=self._interval / 3, rest=partial(self._pause, link)
         )
         await loop.run(partial(self._round, link))
-        if not self.failing:
+        if not self._contact.failing:
             await self._progress.write(link)
         await link.close()
 
@@ -156,14 +144,10 @@ class Beat:
         try:
             sent, renews = now(), not self._is_dead()
             report = await self._beat(link, renews)
-            if renews:
-                self.accepted_at = sent
-            self.failing = False
-            if self.going_well_since is None:
-                self.going_well_since = time.monotonic()
+            self._contact.accepted(sent if renews else None)
             self._tell(report)
         except Exception:
-            self.failing, self.going_well_since = True, None
+            self._contact.failed()
             raise
         return self._interval * random.uniform(0.9, 1.0)  # noqa: S311
 
@@ -176,7 +160,7 @@ class Beat:
                 held.setdefault((attempt.queue, attempt.worker_id), []).append(attempt)
         for (queue, worker_id), attempts in held.items():
             await self._renew(link, queue, worker_id, attempts, report)
-        asked = await link.run(self._queries.seen(self._worker_id(), self._roster.stuck, self._pulse.loops))
+        asked = await link.run(self._queries.seen(self._identity.worker_id, self._roster.stuck, self._pulse.loops))
         report.stop_requested = bool(asked)
         return report
 
@@ -200,14 +184,14 @@ class Beat:
     def _tell(self, report: BeatReport) -> None:
         if report.lost or report.cancelled or report.stop_requested:
             try:
-                self._main.call_soon_threadsafe(self._report, report)
+                self._main.call_soon_threadsafe(self._on_heartbeat.answered, report)
             except RuntimeError:
                 self._end.set()
 
     async def _pause(self, link: Link, seconds: float) -> None:
         until = now() + seconds
         while not self._end.is_set() and (left := until - now()) > 0:
-            if self._progress.is_due and not self.failing:
+            if self._progress.is_due and not self._contact.failing:
                 await self._progress.write(link)
             before = time.monotonic()
             await asyncio.sleep(min(left, 0.1))

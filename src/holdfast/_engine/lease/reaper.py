@@ -11,19 +11,18 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable
 from datetime import datetime
 from typing import TypeVar
-from uuid import UUID
 
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import is_missing_partition
-from holdfast._engine.loops import Loop, Pulse, Words
+from holdfast._engine.events import OnReaped
+from holdfast._engine.loops import Loop, Words
 from holdfast._engine.run.attempt import now
+from holdfast._engine.shared import Shared
 from holdfast._model.safe_log import Log
-from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
-from holdfast._sql.rows import Overdue, Reaped
+from holdfast._sql.rows import Overdue
 
 T = TypeVar("T")
 
@@ -37,29 +36,18 @@ BATCH = 1000
 class Reaper:
     """Takes expired leases back, and archives expired tasks."""
 
-    def __init__(
-        self,
-        link: Link,
-        queries: Queries,
-        *,
-        pulse: Pulse,
-        queues: list[str],
-        lease: float,
-        interval: float,
-        reaped: Callable[[str, list[Reaped]], None],
-        ended: Callable[[set[UUID]], None],
-    ) -> None:
+    def __init__(self, shared: Shared, link: Link, on_reaped: OnReaped) -> None:
+        settings = shared.settings
         self._link = link
-        self._queries = queries
-        self._queues = queues
-        self._lease = lease
-        self._interval = interval
-        self._loop = Loop("reap", pulse, interval, WORDS, longest=0.0)
-        self._reaped = reaped
-        self._ended = ended
+        self._queries = shared.queries
+        self._queues = list(settings.queues)
+        self._lease = settings.lease
+        self._interval = settings.reap
+        self._contact = shared.contact
+        self._loop = Loop("reap", shared.pulse, settings.reap, WORDS, longest=0.0)
+        self._on_reaped = on_reaped
         self._heard = now()
         self._ahead = math.inf
-        self.all_well_since: Callable[[], float | None] = lambda: -math.inf
 
     async def run(self) -> None:
         """Reaps for ever."""
@@ -78,7 +66,7 @@ class Reaper:
         found = await self._link.run(self._queries.overdue(self._queues))
         silent, stepped = await self._was_silent(), await self._has_stepped(found.now, asked)
         if found.leases and not silent and not stepped:
-            since, well = self._link.contact_since, self.all_well_since()
+            since, well = self._link.contact_since, self._contact.all_well_since
             if since is not None and well is not None and time.monotonic() - max(since, well) >= self._lease:
                 await self.reap(found.now)
         return found
@@ -107,9 +95,9 @@ class Reaper:
                         extra={"task_id": str(task.id), "kind": task.kind, "step": task.step, "queue": queue},
                     )
                 if reaped:
-                    self._reaped(queue, reaped)
+                    self._on_reaped.reaped(queue, reaped)
                 if cancelled:
-                    self._ended(cancelled)
+                    self._on_reaped.archived(cancelled)
                 if silent:
                     return
         await self._link.run(self._queries.bury())
@@ -123,7 +111,7 @@ class Reaper:
                 full = len(expired) >= BATCH
                 if expired:
                     log.warning("%s tasks of queue %s expired: not started before their deadline", len(expired), queue)
-                    self._ended(expired)
+                    self._on_reaped.archived(expired)
 
     async def _was_silent(self) -> bool:
         """Whether we were stopped, or asleep with the machine: others may have been too, so contact begins anew."""

@@ -15,9 +15,8 @@ import msgspec
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import is_passing
 from holdfast._db.migrate import check_encoding, check_version
-from holdfast._engine.claim.steps import Known
 from holdfast._engine.run.attempt import now
-from holdfast._engine.settings import WorkerSettings
+from holdfast._engine.shared import Shared
 from holdfast._model.declare.graph import edges
 from holdfast._model.declare.step import Step
 from holdfast._model.declare.tasks import Tasks
@@ -37,39 +36,29 @@ TELL_EVERY = 5.0
 class Presence:
     """The worker's row, and the kinds it declares."""
 
-    def __init__(
-        self,
-        link: Link,
-        queries: Queries,
-        tasks: Tasks,
-        settings: WorkerSettings,
-        *,
-        known: Known,
-        direct: Link | None,
-        version: str,
-        stop: Callable[[], None],
-    ) -> None:
+    def __init__(self, shared: Shared, link: Link, direct: Link | None, version: str) -> None:
+        settings = shared.settings
         self._link = link
-        self._queries = queries
-        self._tasks = tasks
+        self._queries = shared.queries
+        self._tasks = shared.tasks
         self._settings = settings
-        self._known = known
+        self._known = shared.known
         self._direct = direct
         self._version = version
-        self._stop = stop
+        self._life = shared.life
         self._identity: UUID | None = None
         self._declared: dict[str, _Declaration] = {}
         self.schema_version = 0
         self.name = settings.name or f"{socket.gethostname()}:{os.getpid()}"
 
-    async def first_contact(self, stop: asyncio.Event, declare: Callable[[], Awaitable[None]]) -> None:
+    async def first_contact(self, declare: Callable[[], Awaitable[None]]) -> None:
         """Fails clearly if the database cannot be used: at once if waiting would not help, else after a while.
 
         `declare` tells the database what else the code declares; it may be called several times.
         """
         until = now() + FIRST_CONTACT
         tell_at = FIRST_CONTACT
-        while not stop.is_set():
+        while not self._life.stop_requested.is_set():
             try:
                 self.schema_version = await self._link.run(self._queries.schema_version())
                 check_version(self.schema_version, self._queries.schema)
@@ -117,7 +106,7 @@ class Presence:
         if self._identity is not None:
             # Whoever asked the old identity to stop meant this process.
             if await self._link.run(self._queries.seen(self._identity, 0)):
-                self._stop()
+                self._life.stop()
             await self._link.run(self._queries.stopped(self._identity))
         await self._link.run(self._registration(worker_id))
         self._identity = worker_id

@@ -10,12 +10,13 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import is_contended, is_passing
+from holdfast._engine.events import OnEnqueued
 from holdfast._engine.loops import Loop, Pulse, Words
 from holdfast._engine.run.threads import Threads, outcome_of
 from holdfast._model.json.error_json import message_of
@@ -54,13 +55,13 @@ class Scheduler:
         queries: Queries,
         declared: Sequence[Schedule],
         *,
-        enqueued: Callable[[str], Awaitable[None]],
+        on_enqueued: OnEnqueued,
         pulse: Pulse | None = None,
     ) -> None:
         self._link = link
         self._queries = queries
         self._declared = {schedule.name: schedule for schedule in declared}
-        self._enqueued = enqueued
+        self._on_enqueued = on_enqueued
         self._wake = asyncio.Event()
         self._failures: dict[str, int] = {}
         self._asking: dict[str, tuple[Found, asyncio.Task[Candidate | BaseException]]] = {}
@@ -257,8 +258,7 @@ class Scheduler:
             self._failures.pop(name, None)
         if ticked.enqueued:
             log.info("%s occurrences of %s schedules were enqueued", ticked.enqueued, len(ticked.planned))
-        for queue in sorted(ticked.queues):
-            await self._enqueued(queue)
+        await self._on_enqueued.enqueued(ticked.queues)
         return []
 
     def _trouble(self, found: Found, error: BaseException) -> Trouble:

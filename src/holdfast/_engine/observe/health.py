@@ -7,38 +7,28 @@ who ask the database.
 import asyncio
 from collections.abc import Callable
 
-from holdfast._engine.loops import Pulse
 from holdfast._engine.observe.http import Probes, Reply
 from holdfast._engine.run.roster import Roster
-from holdfast._engine.settings import WorkerSettings
 from holdfast._engine.settle.ending import Ending
+from holdfast._engine.shared import Shared
 
 NO_METRICS = {"error": "metrics need prometheus-client: pip install 'holdfast[metrics]'"}
 
 
 class Watch:
-    """One worker as others see it. `state`: starting, running or stopping; `away`: whether the database is."""
+    """One worker as others see it."""
 
-    def __init__(
-        self,
-        roster: Roster,
-        settings: WorkerSettings,
-        pulse: Pulse,
-        *,
-        state: Callable[[], str],
-        away: Callable[[], bool],
-    ) -> None:
-        self._settings = settings
-        self._state = state
-        self._away = away
-        self.pulse = pulse
+    def __init__(self, shared: Shared) -> None:
+        self._contact = shared.contact
+        self._life = shared.life
+        self.pulse = shared.pulse
+        settings = shared.settings
         self.count: Callable[[Ending], None] | None = None
         self.probes: Probes | None = None
         self._answering: asyncio.Task[None] | None = None
         if settings.http is not None:
-            self.probes = Probes(
-                settings.http, {"/healthz": self._alive, "/readyz": self.ready, "/metrics": self._counting(roster)}
-            )
+            metrics = self._counting(shared.roster)
+            self.probes = Probes(settings.http, {"/healthz": self._alive, "/readyz": self.ready, "/metrics": metrics})
 
     async def __aenter__(self) -> None:
         if self.probes is not None:
@@ -51,16 +41,16 @@ class Watch:
 
     def ready(self) -> Reply:
         """Whether the worker does its work."""
-        state, late = self._state(), self.pulse.late
+        state, late = self._life.state, self.pulse.late
         reasons = [f"it is {state}"] if state != "running" else []
-        if state == "running" and self._away():
+        if state == "running" and self._contact.failing:
             reasons.append("the database does not accept the beat of this worker")
         reasons += late.values()
         told = {"ready": not reasons, "reasons": reasons, "loops": dict(self.pulse.loops.ages or {})}
         return Reply.of(503 if reasons else 200, told)
 
     def _alive(self) -> Reply:
-        return Reply.of(200, {"alive": True, "state": self._state()})
+        return Reply.of(200, {"alive": True, "state": self._life.state})
 
     def _counting(self, roster: Roster) -> Callable[[], Reply]:
         try:

@@ -1,7 +1,6 @@
 """What others say to a worker: the answers to its beats, and notifications, which are hints and prove nothing."""
 
 import asyncio
-from collections.abc import Callable, Collection
 from contextlib import suppress
 from uuid import UUID
 
@@ -13,8 +12,7 @@ from holdfast._engine.maintain.scheduler import Scheduler
 from holdfast._engine.observe.notifications import News
 from holdfast._engine.run.attempt import Attempt
 from holdfast._engine.run.dispatcher import Dispatch
-from holdfast._engine.run.roster import Roster
-from holdfast._sql.queries import Queries
+from holdfast._engine.shared import Shared
 
 
 class Hearing:
@@ -22,30 +20,26 @@ class Hearing:
 
     def __init__(
         self,
+        shared: Shared,
         link: Link,
-        queries: Queries,
-        roster: Roster,
-        *,
-        queues: Collection[str],
         claimer: Claimer,
         dispatch: Dispatch,
         news: News,
         presence: Presence,
         scheduler: Scheduler,
-        stop: Callable[[], None],
     ) -> None:
         self._link = link
-        self._queries = queries
-        self._roster = roster
-        self._queues = queues
+        self._queries = shared.queries
+        self._roster = shared.roster
+        self._queues = shared.settings.queues
+        self._life = shared.life
         self._claimer = claimer
         self._dispatch = dispatch
         self._news = news
         self._presence = presence
         self._scheduler = scheduler
-        self._stop = stop
 
-    def beat(self, report: BeatReport) -> None:
+    def answered(self, report: BeatReport) -> None:
         """The answer to a beat."""
         for attempt in report.lost:
             # One that has ended is the settler's business: its record may just be under way.
@@ -56,7 +50,7 @@ class Hearing:
         for attempt in report.cancelled:
             self._dispatch.cancel(attempt)
         if report.stop_requested:
-            self._stop()
+            self._life.stop_for_good()
 
     def notification(self, payload: str) -> None:
         """A hint: anything that is not understood is passed over."""
@@ -88,4 +82,4 @@ class Hearing:
 
     async def _look_whether_to_stop(self) -> None:
         if await self._presence.asked_to_stop(self._roster.stuck):
-            self._stop()
+            self._life.stop_for_good()

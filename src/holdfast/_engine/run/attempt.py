@@ -1,6 +1,7 @@
 """A claim: one attempt at one step, with the fence that every write about it carries."""
 
 import time
+from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -68,7 +69,8 @@ class Attempt(msgspec.Struct, eq=False):
     unmarked: bool = False
     """It was claimed ahead, and the database must know that it begins before it does."""
     in_thread: bool = False
-    lingering: bool = False
+    thread: "Future[Any] | None" = None
+    """The step goes on in a thread, though nobody waits for it any more."""
     refusals: int = 0
     interruption: Interruption | None = None
     noticed: bool = False
@@ -86,6 +88,11 @@ class Attempt(msgspec.Struct, eq=False):
         """What `ctx.cancelled` tells a step that cannot be interrupted; from then on it has `noticed`."""
         self.noticed = self.interruption is not None
         return self.noticed
+
+    @property
+    def lingering(self) -> bool:
+        """Whether the step still goes on in a thread that was given up."""
+        return self.thread is not None and not self.thread.done()
 
     @property
     def stopping(self) -> bool:

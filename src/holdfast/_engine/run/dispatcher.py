@@ -5,18 +5,22 @@ import math
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast._db.driver import forks
-from holdfast._engine.claim.claimer import Claimer
+from holdfast._engine.claim.bell import Bell
+from holdfast._engine.events import OnEnded
 from holdfast._engine.observe.task_log import tell_error
-from holdfast._engine.run.attempt import Attempt, Interruption, StopFlag, fields, now
+from holdfast._engine.run.attempt import Attempt, Interruption, fields, now
 from holdfast._engine.run.executor import Execution
 from holdfast._engine.run.inline import ENDED, Rest, Runner
-from holdfast._engine.run.roster import Roster
+from holdfast._engine.run.start_mark import StartMark
 from holdfast._engine.run.transactional import TransactionalSteps
-from holdfast._engine.settle.ending import Recorded, Unsure
-from holdfast._engine.settle.settler import Settler
+from holdfast._engine.settle.consequences import Consequences
+from holdfast._engine.settle.ending import Ending, Recorded, Unsure, continued
+from holdfast._engine.shared import Shared
 from holdfast._model.declare.step import Step
 from holdfast._model.run.outcome import NO_RESULT, Cancelled, Outcome, Released
 from holdfast._model.run.tracing import Tracing
@@ -30,33 +34,36 @@ _UNEXECUTED = Released(delay=60.0)
 """What becomes of an attempt if a fault that is not its own keeps it from being executed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Executors:
+    """How the attempts of one worker are executed, marked and traced."""
+
+    plain: Execution
+    transactional: TransactionalSteps
+    start_mark: StartMark
+    tracing: Tracing | None = None
+
+
 class Dispatch:
     """Gives slots to the attempts of one worker and hands their outcomes to the settler."""
 
-    execution: Execution
-    transactional: TransactionalSteps
-    tracing: Tracing | None = None
-
     def __init__(
-        self,
-        roster: Roster,
-        flag: StopFlag,
-        claimer: Claimer,
-        settler: Settler,
-        *,
-        lease: float,
-        poll: float,
-        retire: Callable[[str], None],
-        out_of_contact: Callable[[], bool],
+        self, shared: Shared, bell: Bell, ended: OnEnded, consequences: Consequences, executors: Executors
     ) -> None:
-        self._roster = roster
-        self._flag = flag
-        self._claimer = claimer
-        self._settler = settler
-        self._lease = lease
-        self._poll = poll
-        self._retire = retire
-        self._out_of_contact = out_of_contact
+        self._tasks = shared.tasks
+        self._roster = shared.roster
+        self._life = shared.life
+        self._flag = shared.life.flag
+        self._contact = shared.contact
+        self._lease = shared.settings.lease
+        self._poll = shared.settings.poll
+        self._bell = bell
+        self._pending = ended
+        self._consequences = consequences
+        self.execution = executors.plain
+        self.transactional = executors.transactional
+        self.tracing = executors.tracing
+        self._start_mark = executors.start_mark
         self._forks = forks.count
         self._starter: asyncio.Task[None] | None = None
         self._runner: Runner[Attempt] | None = None
@@ -66,11 +73,11 @@ class Dispatch:
         """That of the claimer, which is the worker's own: no attempt inherits what an earlier one has set."""
         self._given_up: list[Attempt] = []
         """Given back at a stop although they have not ended."""
-        self.stop_after = math.inf
+        self._retire_after = math.inf
 
     # --- from the claim to the outcome
 
-    def take(self, attempts: list[Attempt]) -> None:
+    def claimed(self, attempts: list[Attempt]) -> None:
         """New attempts wait for a slot, unless this very process still executes an earlier one of the same task."""
         roster = self._roster
         if attempts and self._is_late(attempts[0], now()):
@@ -86,6 +93,17 @@ class Dispatch:
             attempts = [a for a in attempts if not self._still_executing(a)]
         roster.put(attempts)
         self._start()
+
+    def recorded(self, ending: Ending, claimed_at: float | None) -> None:
+        """An ending is recorded: the attempt is forgotten, and a task whose move was kept goes on."""
+        roster = self._roster
+        if ending.kept:
+            roster.expect(ending.attempt, -1)
+        roster.forget(ending.attempt)
+        goes_on = ending.kept and claimed_at is not None
+        self._consequences.recorded(ending, goes_on)
+        if goes_on and claimed_at is not None:
+            self.go_on(continued(ending, self._tasks, claimed_at))
 
     def go_on(self, attempt: Attempt) -> None:
         """The next step of a task that moved and was kept: it comes before all others."""
@@ -120,7 +138,7 @@ class Dispatch:
 
     def _give_back(self, attempt: Attempt, delay: float = 0.0) -> None:
         self._roster.held[attempt.raw_id] = attempt
-        self._settler.add(attempt, Released(delay=delay))
+        self._pending.ended(attempt, Released(delay=delay))
 
     def _start(self) -> None:
         """Starts attempts while there are slots; a stopping worker gives them back instead."""
@@ -161,7 +179,7 @@ class Dispatch:
         attempt: Attempt | None = first
         while attempt is not None:
             attempt.stop_flag, attempt.handle = flag, this
-            if self._is_late(attempt, moment) and self._out_of_contact():
+            if self._is_late(attempt, moment) and self._contact.overdue:
                 self._end(attempt, Released())  # the fence decides whether it is still ours
             else:
                 runner, self._runner = self._runner or Runner(self._attend()), None
@@ -190,7 +208,7 @@ class Dispatch:
             outcome: Outcome | Recorded | Unsure | None = _UNEXECUTED
             tell: Callable[[Outcome | Recorded | Unsure | None], None] | None = None
             try:
-                if attempt.unmarked and not (yield from self._settler.recorder.begin(attempt).__await__()):
+                if attempt.unmarked and not (yield from self._start_mark.write(attempt).__await__()):
                     outcome = Released()
                 elif self.tracing is None:
                     outcome = yield from steps.execute(attempt).__await__()
@@ -214,20 +232,22 @@ class Dispatch:
         attempt.handle = None
         roster = self._roster
         roster.finished += 1
-        if roster.finished >= self.stop_after:
-            self._retire(f"it has made {roster.finished} attempts")
+        if roster.finished >= self._retire_after:
+            self._life.retire(f"it has made {roster.finished} attempts")
         if outcome is NO_RESULT:  # the most common one first, without a detour
             if roster.held.get(attempt.raw_id) is attempt:
-                self._settler.add(attempt, NO_RESULT)
+                self._pending.ended(attempt, NO_RESULT)
         elif outcome is None:
             roster.forget(attempt)
         elif isinstance(outcome, (Recorded, Unsure)):
             self._settled_elsewhere(outcome)
         elif roster.holds(attempt):
-            self._settler.add(attempt, outcome)
+            self._pending.ended(attempt, outcome)
             tell_error(attempt, outcome)
-        if attempt.lingering:
+        if attempt.thread is not None and not attempt.thread.done():
+            # A thread cannot be stopped: the attempt keeps its slot until it ends.
             roster.lingering[attempt.raw_id] = attempt
+            attempt.thread.add_done_callback(partial(self._thread_ended, attempt))
             log.warning(
                 "%s.%s goes on in its thread after its attempt %s ended: it keeps its slot until it ends",
                 attempt.kind,
@@ -240,20 +260,23 @@ class Dispatch:
 
     def _settled_elsewhere(self, outcome: Recorded | Unsure) -> None:
         if isinstance(outcome, Recorded):
-            self._settler.recorder.tell_recorded(outcome.ending, outcome.claimed_at)
+            self.recorded(outcome.ending, outcome.claimed_at)
         else:
-            self._settler.find_out(outcome.ending)
+            self._pending.unsure(outcome.ending)
+
+    def _thread_ended(self, attempt: Attempt, _: "asyncio.Future[Any]") -> None:
+        self.free(attempt)
 
     def free(self, attempt: Attempt) -> None:
         """Gives the slot of an attempt to the next one."""
-        roster, starter, claimer = self._roster, self._starter, self._claimer
+        roster, starter, bell = self._roster, self._starter, self._bell
         roster.end(attempt)
         if roster.lingering:
             roster.lingering.pop(attempt.raw_id, None)
         if roster.ready and (starter is None or starter.done() or self._flag.stopping):
             self._start()
-        if claimer.full or claimer.held_back:
-            claimer.freed(attempt.queue)
+        if bell.full or bell.held_back:
+            bell.slot_freed(attempt.queue)
 
     # --- what must not go on
 
@@ -278,7 +301,7 @@ class Dispatch:
         if attempt.handle is not None:
             self.execution.interrupt(attempt, Interruption.CANCEL)
         elif self._roster.withdraw(attempt):
-            self._settler.add(attempt, Cancelled(""))
+            self._pending.ended(attempt, Cancelled(""))
 
     def lose_contact(self) -> None:
         """Somebody may have taken over what we hold: stop working on it; the fence decides later."""
@@ -291,13 +314,17 @@ class Dispatch:
 
     # --- when the worker stops
 
+    def retire_after(self, attempts: int) -> None:
+        """The worker is to be replaced when it has made so many attempts."""
+        self._retire_after = attempts
+
     def release_unstarted(self, claimed_before: float = math.inf) -> None:
         """Gives back, uncharged, what still waits for a slot."""
         # Only who begins nothing any more may free the number: under it, this worker could execute the task otherwise,
         # and a release that is sent again, because its answer was lost, would meet that execution.
         untouched = self._flag.stopping
         for attempt in self._roster.take_unstarted(claimed_before):
-            self._settler.add(attempt, Released(untouched=untouched))
+            self._pending.ended(attempt, Released(untouched=untouched))
 
     async def until_done(self, limit: float, *, unless: asyncio.Event | None = None) -> None:
         """Waits until no step is being executed, for a limited time, or until the event."""
@@ -320,7 +347,7 @@ class Dispatch:
         for attempt in list(self._roster.held.values()):
             if attempt.handle is not None:
                 attempt.interruption = Interruption.LOST
-                self._settler.add(attempt, Released())
+                self._pending.ended(attempt, Released())
                 self._given_up.append(attempt)
 
     async def abandon(self) -> None:

@@ -42,7 +42,6 @@ class Execution:
         self,
         tasks: Tasks,
         resources: Mapping[type, object],
-        freed: Callable[[Attempt], None],
         moves: Moves,
         tell: Callable[[Attempt], None],
     ) -> None:
@@ -51,7 +50,6 @@ class Execution:
         tracker = cast("Tracker | None", tasks._find_owner())
         self._offers = Offers(resources, tracker, moves, tell, tasks._tracing)
         self._middleware: Sequence[Middleware] = tasks._middleware
-        self._freed = freed
         self._threads = Threads()
         self._processes = Processes()
 
@@ -116,18 +114,11 @@ class Execution:
             if not future.done():
                 # A thread cannot be stopped: it is told by ctx.cancelled, and keeps its slot until it ends.
                 attempt.interruption = attempt.interruption or Interruption.CANCEL
-                attempt.lingering = True
-                future.add_done_callback(partial(self._thread_ended, attempt))
+                attempt.thread = future
+                future.add_done_callback(_take_note)
             raise
         finally:
             attempt.in_thread = False
-
-    def _thread_ended(self, attempt: Attempt, future: "asyncio.Future[Any]") -> None:
-        if not future.cancelled():
-            future.exception()
-        attempt.lingering = False
-        if attempt.handle is None:  # else the attempt itself, which has not quite ended, frees its slot
-            self._freed(attempt)
 
     async def _in_process(self, attempt: Attempt, step: Step, context: Context) -> Any:
         returned, enqueued = await self._processes.run(step, attempt, _limit(step), context._tell)
@@ -170,6 +161,12 @@ class Execution:
     async def close(self) -> None:
         self._threads.close()
         await self._processes.close()
+
+
+def _take_note(future: "asyncio.Future[Any]") -> None:
+    """What a thread that was given up raised is no news to anybody."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _moves_checked(attempt: Attempt, outcome: Advanced) -> Outcome:

@@ -1,7 +1,6 @@
 """What steps need, opened once per worker and closed after the last step."""
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
@@ -16,13 +15,14 @@ log = Log("holdfast.worker")
 class Resources:
     """The opened resources of a worker, by the class they provide."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
         self._stack = AsyncExitStack()
-        self._opened: dict[type, object] = {}
+        self.opened: dict[type, object] = {}
 
-    async def open(self, tasks: Tasks) -> Mapping[type, object]:
+    async def open(self) -> None:
         """Opens all declared resources, in the order of their declaration."""
-        for resource in tasks._resources:
+        for resource in self._tasks._resources:
             make: Any = resource.make
             try:
                 if resource.is_async:
@@ -36,8 +36,7 @@ class Resources:
                 raise ConfigError(
                     f"the resource {make.__qualname__} cannot be opened: {type(error).__name__}: {message_of(error)}"
                 ) from error
-            self._opened[resource.provides] = opened
-        return self._opened
+            self.opened[resource.provides] = opened
 
     async def close(self) -> None:
         """Closes them in the reverse order; one that fails is told, and does not matter any more."""

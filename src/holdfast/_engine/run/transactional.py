@@ -6,7 +6,6 @@ everybody else. Nothing commits unless the step returned; every other outcome ro
 
 import asyncio
 from collections.abc import Coroutine
-from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast._db.errors import (
@@ -23,15 +22,13 @@ from holdfast._db.transactions import StepTransaction, Transactions
 from holdfast._engine.run.attempt import Attempt, fields, now
 from holdfast._engine.run.executor import Execution
 from holdfast._engine.settle.ending import Ending, Recorded, Times, Unsure
-from holdfast._engine.settle.recorder import Recorder
-from holdfast._engine.settle.statements import groups, write
-from holdfast._model.declare.tasks import Tasks
+from holdfast._engine.settle.settlement import Settlement
+from holdfast._engine.settle.statements import groups
 from holdfast._model.json.codec import simple_error
 from holdfast._model.run.outcome import Advanced, Cancel, Cancelled, Fail, Failed, Finished, Outcome, Released, Snooze
 from holdfast._model.run.outcome_of import outcome_of_error
 from holdfast._model.safe_log import Log
 from holdfast._sql import plans
-from holdfast._sql.queries import Queries
 
 log = Log("holdfast.worker")
 
@@ -75,22 +72,10 @@ class _RolledBack(Exception):
 class TransactionalSteps:
     """Executes the transactional steps of one worker."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        queries: Queries,
-        tasks: Tasks,
-        execution: Execution,
-        recorder: Recorder,
-        *,
-        lease: float,
-    ) -> None:
+    def __init__(self, transactions: Transactions, execution: Execution, settlement: Settlement) -> None:
         self._transactions = transactions
-        self._queries = queries
-        self._tasks = tasks
         self._execution = execution
-        self._recorder = recorder
-        self._lease = timedelta(seconds=lease)
+        self._settlement = settlement
 
     async def execute(self, attempt: Attempt) -> Answer:
         """Runs an attempt in a transaction. Gives what the settler is to record, if anything is left to record."""
@@ -144,21 +129,21 @@ class TransactionalSteps:
             if not answer:
                 # Cancelled meanwhile, or lost: the settler, with the same fence, will find out which.
                 await transaction.roll_back()
-                self._recorder.keeper.forget(ending)
+                self._settlement.keeper.forget(ending)
                 return Cancelled("")
         except Exception as error:
             broke = _is_broken(transaction)
             await transaction.roll_back(drop=is_unknown(error))
             if broke:
                 # Not given back without end: what the step does may be what breaks it.
-                self._recorder.keeper.forget(ending)
+                self._settlement.keeper.forget(ending)
                 raise _RolledBack(error, _BROKEN) from error
             if is_missing_partition(error):
                 try:
-                    await self._recorder.make_partitions()
+                    await self._settlement.partitions.make()
                 except Exception as trouble:
                     return self._failed(ending, trouble)
-                self._recorder.keeper.forget(ending)
+                self._settlement.keeper.forget(ending)
                 raise _RolledBack(error) from error
             if is_outdated(error):
                 error.add_note(_OUTLASTED)
@@ -171,22 +156,23 @@ class TransactionalSteps:
                 ending.otherwise = Released()
                 return Unsure(ending)
             return self._failed(ending, error)
-        await self._recorder.tell_enqueued([ending])
+        await self._settlement.enqueued([ending])
         return Recorded(ending, answer[attempt.id])
 
     async def _write(self, transaction: StepTransaction, ending: Ending) -> Times:
-        plan = plans.new_tasks(self._queries, ending.attempt.children)
-        ending.children = await plans.drive(plan, transaction.run)
+        children = plans.new_tasks(self._settlement.queries, ending.attempt.children)
+        ending.children = await plans.drive(children, transaction.run)
         # On this connection too: one that waits for another while it holds its own can stop a small pool.
-        await self._recorder.keeper.look([ending], transaction.run)
-        (group,) = groups([ending], [ending], self._recorder.keeper)
-        query = write(self._queries, self._tasks, self._lease, group)
+        await self._settlement.keeper.look([ending], transaction.run)
+        (group,) = groups([ending], [ending], self._settlement.keeper)
+        query = self._settlement.statement(group)
         ending.sent = now()
-        return await plans.drive(plans.settle_with_children(self._queries, query, ending.children), transaction.run)
+        plan = plans.settle_with_children(self._settlement.queries, query, ending.children)
+        return await plans.drive(plan, transaction.run)
 
     def _failed(self, ending: Ending, error: Exception) -> Outcome:
         """The transaction was rolled back: run it again, give it back, or charge the step with its error."""
-        self._recorder.keeper.forget(ending)
+        self._settlement.keeper.forget(ending)
         if is_contended(error):
             raise _RolledBack(error) from error
         if is_passing(error):

@@ -11,13 +11,11 @@ from typing import Any, TypeAlias
 
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import is_passing
-from holdfast._engine.claim.steps import Known
 from holdfast._engine.run.attempt import now
-from holdfast._engine.run.roster import Roster
 from holdfast._engine.settle.ending import Ending
+from holdfast._engine.shared import Shared
 from holdfast._model.run.outcome import Advanced
 from holdfast._model.safe_log import Log
-from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast._sql.rows import Obstacles
 
@@ -33,14 +31,12 @@ _UNKNOWN = Obstacles(None, True, [])
 class Keeper:
     """Decides for one worker which moves it keeps. `roster.continuing` counts them until they are recorded."""
 
-    def __init__(
-        self, link: Link, queries: Queries, roster: Roster, *, known: Known, allowed: Callable[[], bool]
-    ) -> None:
+    def __init__(self, shared: Shared, link: Link) -> None:
         self._link = link
-        self._queries = queries
-        self._roster = roster
-        self._known = known
-        self._allowed = allowed
+        self._queries = shared.queries
+        self._roster = shared.roster
+        self._known = shared.known
+        self._flag = shared.life.flag
         self._seen: dict[str, tuple[float, Obstacles]] = {}
 
     async def look(self, endings: list[Ending], run: Run | None = None) -> None:
@@ -75,7 +71,7 @@ class Keeper:
         obstacles = self._seen.get(attempt.queue, (0.0, _NONE))[1]
         yields = obstacles.higher is not None and obstacles.higher > attempt.priority
         paused = obstacles.queue_paused or attempt.kind in obstacles.paused_kinds
-        if now_due and not yields and not paused and self._is_ours(ending) and self._allowed():
+        if now_due and not yields and not paused and self._is_ours(ending) and not self._flag.stopping:
             ending.kept = True
             self._roster.expect(attempt)
 

@@ -13,27 +13,26 @@ An error of the connection is raised: whoever called knows what he has not been 
 """
 
 import asyncio
-from collections.abc import Callable
-from datetime import timedelta
 
 from holdfast._db.driver.connection import LockNotAvailable
 from holdfast._db.driver.session import Answer, Link
-from holdfast._db.errors import is_contended, is_data_error, is_missing_partition, is_passing, tell_no_hint
+from holdfast._db.errors import is_contended, is_data_error, is_missing_partition
+from holdfast._engine.events import OnFinished, OnRecorded
 from holdfast._engine.observe.task_log import is_heard, tell_error
-from holdfast._engine.run.attempt import Attempt, fields, now
-from holdfast._engine.run.roster import Roster
+from holdfast._engine.run.attempt import fields, now
 from holdfast._engine.settle import lost_answers
-from holdfast._engine.settle.continuation import Keeper
 from holdfast._engine.settle.ending import Ending, Times, telling
 from holdfast._engine.settle.lost_answers import Fate
-from holdfast._engine.settle.statements import Group, groups, write
-from holdfast._model.declare.tasks import Tasks
+from holdfast._engine.settle.partitions import TABLE_TIMEOUT
+from holdfast._engine.settle.pending import Pending
+from holdfast._engine.settle.settlement import Settlement
+from holdfast._engine.settle.statements import Group, groups
+from holdfast._engine.shared import Shared
 from holdfast._model.json.codec import simple_error
 from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished
 from holdfast._model.run.outcome_of import outcome_of_error
 from holdfast._model.safe_log import Log
 from holdfast._sql import plans
-from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
 from holdfast.errors import EnqueueRefused
 
@@ -41,41 +40,28 @@ log = Log("holdfast.worker")
 
 LOCK_TIMEOUT = "500ms"
 KEY_TIMEOUT = "50ms"
-TABLE_TIMEOUT = "10s"
-"""Where nobody is in the way but who changes a table: he is waited for."""
 
 
 class Recorder:
-    """Writes the outcomes of one worker.
-
-    `recorded` is told of each, `finished` of many at once, and whether a suspect was among them; `again` gets those
-    that are to be written anew.
-    """
+    """Writes the outcomes of one worker."""
 
     def __init__(
         self,
+        shared: Shared,
         link: Link,
-        queries: Queries,
-        tasks: Tasks,
-        roster: Roster,
-        keeper: Keeper,
-        *,
-        lease: float,
-        recorded: Callable[[Ending, float | None], None],
-        finished: Callable[[list[Ending], bool], None],
-        enqueued: Callable[[str], None],
-        again: Callable[[list[Ending]], None],
+        settlement: Settlement,
+        pending: Pending,
+        on_recorded: OnRecorded,
+        on_finished: OnFinished,
     ) -> None:
         self._link = link
-        self._queries = queries
-        self._tasks = tasks
-        self._roster = roster
-        self._lease = timedelta(seconds=lease)
-        self.keeper = keeper
-        self._recorded = recorded
-        self._finished = finished
-        self._enqueued = enqueued
-        self._again = again
+        self._queries = shared.queries
+        self._roster = shared.roster
+        self._settlement = settlement
+        self.keeper = settlement.keeper
+        self._pending = pending
+        self._on_recorded = on_recorded
+        self._on_finished = on_finished
 
     async def write_together(self, batch: list[Ending], more: list[Ending]) -> None:
         """Writes a batch, of which there is more to be told of some; when it cannot be written whole, in parts."""
@@ -83,7 +69,7 @@ class Recorder:
             return
         await self.keeper.look(more)
         sorted_out = groups(batch, more, self.keeper)
-        writes = [write(self._queries, self._tasks, self._lease, group, together=True) for group in sorted_out]
+        writes = [self._settlement.statement(group, together=True) for group in sorted_out]
         sent = now()
         for ending in batch if is_heard() else more:
             ending.sent = sent
@@ -94,8 +80,8 @@ class Recorder:
             return
         except Exception as error:
             if is_missing_partition(error):
-                await self.make_partitions()
-                self._again(batch)
+                await self._settlement.partitions.make()
+                self._pending.again(batch)
             elif is_data_error(error):
                 await self._halve(batch, error)
             else:
@@ -104,7 +90,7 @@ class Recorder:
         missing: list[Ending] = []
         for group, answer in zip(sorted_out, answers, strict=True):
             missing += await self._take_in_all(group, answer)
-        await self.tell_enqueued(more)
+        await self._settlement.enqueued(more)
         if missing:
             await self._look_after(missing)
 
@@ -116,15 +102,15 @@ class Recorder:
                 (answer,) = await self._link.transact([self._queries.skip_locked(query)], lock_timeout=TABLE_TIMEOUT)
             except Exception as error:
                 if is_missing_partition(error):
-                    await self.make_partitions()
-                    self._again(group.endings)
+                    await self._settlement.partitions.make()
+                    self._pending.again(group.endings)
                 elif is_data_error(error):
                     await self._halve(group.endings, error)
                 else:
                     raise
             else:
                 missing += await self._take_in_all(group, answer)
-                await self.tell_enqueued(group.more)
+                await self._settlement.enqueued(group.more)
         if missing:
             await self._look_after(missing)
 
@@ -166,28 +152,28 @@ class Recorder:
         batch = [ending]
         await self.keeper.look(batch)
         (group,) = groups(batch, batch, self.keeper)
-        query = write(self._queries, self._tasks, self._lease, group)
+        query = self._settlement.statement(group)
         plan = plans.settle_with_children(self._queries, query, ending.children)
         ending.sent = now()
         try:
             answer: Times = await self._link.follow(plan, lock_timeout=KEY_TIMEOUT)
         except EnqueueRefused as error:
             self._refuse(ending, error)
-            self._again(batch)
+            self._pending.again(batch)
         except Exception as error:
             if is_contended(error):
                 self.keeper.forget(ending)
                 return False
             if is_missing_partition(error):
-                await self.make_partitions()
-                self._again(batch)
+                await self._settlement.partitions.make()
+                self._pending.again(batch)
             elif is_data_error(error):
                 await self._halve(batch, error)
             else:
                 raise
         else:
             missing = self._take_in(batch, answer)
-            await self.tell_enqueued(batch)
+            await self._settlement.enqueued(batch)
             if missing:
                 await self._look_after(missing)
         return True
@@ -207,19 +193,19 @@ class Recorder:
             self._tell_finished(group.endings)
         else:
             for ending in group.endings:
-                self.tell_recorded(ending, None)
+                self._on_recorded.recorded(ending, None)
         return []
 
     def _tell_finished(self, endings: list[Ending]) -> None:
         suspects = self._roster.forget_all([ending.attempt for ending in endings])
-        self._finished(endings, suspects)
+        self._on_finished.finished(endings, suspects)
 
     def _take_in(self, endings: list[Ending], answer: Times) -> list[Ending]:
         """Tells of the endings that were recorded, and gives those that were not."""
         missing: list[Ending] = []
         for ending in endings:
             if ending.attempt.id in answer:
-                self.tell_recorded(ending, answer[ending.attempt.id])
+                self._on_recorded.recorded(ending, answer[ending.attempt.id])
             else:
                 missing.append(ending)
         return missing
@@ -237,46 +223,19 @@ class Recorder:
                     again.append(ending)
                 case Fate.RECORDED:
                     # Others of its statement were not; or an earlier send came through, whose answer was lost.
-                    self.tell_recorded(ending, found.claimed_at)
+                    self._on_recorded.recorded(ending, found.claimed_at)
                 case Fate.LOST:
                     self.tell_lost(ending)
-        self._again(again)
+        self._pending.again(again)
         if again and not any(isinstance(e.outcome, Cancelled) for e in again):
             # Locked by somebody: leave them a moment.
             await asyncio.sleep(0.1)
 
-    async def begin(self, attempt: Attempt) -> bool:
-        """Marks that an attempt begins which was claimed ahead; tells whether it may."""
-        query = self._queries.begin(attempt.queue, attempt.worker_id, attempt.id, attempt.number)
-        try:
-            return bool(await self._link.run(query))
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, Exception) and not is_passing(error):
-                raise
-            return False  # it is given back, and the fence decides whether it is still ours
-
     # --- whom it concerns
 
-    def tell_recorded(self, ending: Ending, claimed_at: float | None) -> None:
-        """An outcome was recorded: forget the attempt, and go on."""
-        # `kept` stays: whoever is told goes on with it.
-        if ending.kept:
-            self._roster.expect(ending.attempt, -1)
-        self._roster.forget(ending.attempt)
-        self._recorded(ending, claimed_at)
-
-    async def tell_enqueued(self, endings: list[Ending]) -> None:
-        """Wakes those who may execute what steps enqueued: a hint. Whatever becomes of it, everything is written."""
-        for queue in sorted({child.queue for ending in endings for child in ending.children}):
-            self._enqueued(queue)
-            try:
-                await self._link.run(self._queries.notify_if_idle(queue))
-            except Exception as error:
-                tell_no_hint(error)
-
-    async def make_partitions(self) -> None:
-        """A day has begun that nobody has made partitions for."""
-        await self._link.transact([self._queries.ensure_partitions()], lock_timeout=TABLE_TIMEOUT)
+    def recorded(self, ending: Ending, claimed_at: float | None) -> None:
+        """It turned out that an ending is recorded."""
+        self._on_recorded.recorded(ending, claimed_at)
 
     def tell_lost(self, ending: Ending) -> None:
         """An outcome cannot be recorded any more: forget the attempt."""

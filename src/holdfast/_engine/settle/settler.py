@@ -6,26 +6,22 @@ If an answer is lost with the connection, the rows and the log are read back, an
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import is_unknown
-from holdfast._engine.claim.steps import Known
-from holdfast._engine.loops import Loop, Pulse, Words
+from holdfast._engine.loops import Loop, Words
 from holdfast._engine.observe.task_log import tell_error, tell_raised_after_move
-from holdfast._engine.run.attempt import Attempt, now
-from holdfast._engine.run.roster import Roster
+from holdfast._engine.run.attempt import now
 from holdfast._engine.settle import lost_answers
-from holdfast._engine.settle.continuation import Keeper
 from holdfast._engine.settle.ending import LARGEST_FLUSH, Ending, affordable, telling
 from holdfast._engine.settle.keyed_queue import Keyed
 from holdfast._engine.settle.lost_answers import Fate
+from holdfast._engine.settle.pending import Pending
 from holdfast._engine.settle.recorder import Recorder
-from holdfast._model.declare.tasks import Tasks
-from holdfast._model.run.outcome import Outcome
+from holdfast._engine.shared import Shared
 from holdfast._model.safe_log import Log
-from holdfast._sql.queries import Queries
 
 log = Log("holdfast.worker")
 
@@ -38,59 +34,16 @@ TURN_SECONDS = 0.1
 class Settler:
     """Records the outcomes of one worker."""
 
-    def __init__(
-        self,
-        link: Link,
-        queries: Queries,
-        tasks: Tasks,
-        roster: Roster,
-        *,
-        pulse: Pulse,
-        poll: float,
-        lease: float,
-        known: Known,
-        keeps: Callable[[], bool],
-        recorded: Callable[[Ending, float | None], None],
-        finished: Callable[[list[Ending], bool], None],
-        enqueued: Callable[[str], None],
-    ) -> None:
+    def __init__(self, shared: Shared, link: Link, pending: Pending, recorder: Recorder) -> None:
         self._link = link
-        self._queries = queries
-        self._roster = roster
-        self._wake = asyncio.Event()
-        self._pending: list[Ending] = []
-        self._unsure: list[Ending] = []
-        self._keyed = Keyed(resume=self._wake.set)
-        self._settled = asyncio.Event()
-        self._settled.set()
+        self._queries = shared.queries
+        self._roster = shared.roster
+        self._pending = pending
+        self._keyed = Keyed(resume=pending.wake.set)
         words = Words(log, self._interrupted, recovered="outcomes are recorded again")
-        self._loop = Loop("settle", pulse, poll, words)
-        self.keeper = Keeper(link, queries, roster, known=known, allowed=keeps)
-        self.recorder = Recorder(
-            link,
-            queries,
-            tasks,
-            roster,
-            self.keeper,
-            lease=lease,
-            recorded=recorded,
-            finished=finished,
-            enqueued=enqueued,
-            again=lambda endings: self._pending.extend(endings),
-        )
-
-    def add(self, attempt: Attempt, outcome: Outcome) -> None:
-        """An attempt has ended: record it with the next flush."""
-        if not self._pending:  # else whoever flushes is awake already
-            self._settled.clear()
-            self._wake.set()
-        self._pending.append(Ending(attempt, outcome))
-
-    def find_out(self, ending: Ending) -> None:
-        """An outcome may have been written by somebody else's transaction: look, and record `otherwise` if not."""
-        self._unsure.append(ending)
-        self._settled.clear()
-        self._wake.set()
+        self._loop = Loop("settle", shared.pulse, shared.settings.poll, words)
+        self.recorder = recorder
+        self.keeper = recorder.keeper
 
     async def run(self) -> None:
         """Flushes for ever."""
@@ -98,11 +51,11 @@ class Settler:
 
     async def _round(self) -> float:
         """Waits until there is something to write, and writes it."""
-        while not (self._pending or self._unsure or self._keyed.ready):
+        while not (self._pending.endings or self._pending.doubtful or self._keyed.ready):
             if not self._keyed:
-                self._settled.set()
-            await self._wake.wait()
-            self._wake.clear()
+                self._pending.all_recorded.set()
+            await self._pending.wake.wait()
+            self._pending.wake.clear()
         await self._flush_some()
         return 0.0
 
@@ -111,28 +64,28 @@ class Settler:
 
     async def settled(self) -> None:
         """Waits until everything that has ended is recorded."""
-        await self._settled.wait()
+        await self._pending.all_recorded.wait()
 
     @property
     def rests(self) -> bool:
         """Whether everything that has ended is recorded: nothing waits, and nothing is on its way."""
-        return self._settled.is_set()
+        return self._pending.all_recorded.is_set()
 
     @property
     def waiting(self) -> int:
-        return len(self._pending) + len(self._unsure) + len(self._keyed)
+        return len(self._pending.endings) + len(self._pending.doubtful) + len(self._keyed)
 
     async def _flush_some(self) -> None:
         """First all those without keys, for nobody can hold them up; then some of those with keys."""
-        if self._unsure:
+        if self._pending.doubtful:
             await self._read_back()
-        if self._pending:
+        if self._pending.endings:
             await self._gather()
-            batch = self._pending[:LARGEST_FLUSH]
+            batch = self._pending.endings[:LARGEST_FLUSH]
             if more := telling(batch):
                 batch = batch[: affordable(batch)]
                 more = telling(batch)
-            self._pending = self._pending[len(batch) :]
+            self._pending.endings = self._pending.endings[len(batch) :]
             await self._keeping(batch, self._flush(batch, more))
         until = now() + TURN_SECONDS
         while now() < until and (ending := self._keyed.next()) is not None:
@@ -143,8 +96,8 @@ class Settler:
     async def _gather(self) -> None:
         """Lets short steps go on while outcomes come in by the hundred: one flush of them costs less than two."""
         until, before = now() + GATHER_SECONDS, 0
-        while self._roster.ready and before < len(self._pending) < LARGEST_FLUSH and now() < until:
-            before = len(self._pending)
+        while self._roster.ready and before < len(self._pending.endings) < LARGEST_FLUSH and now() < until:
+            before = len(self._pending.endings)
             await asyncio.sleep(0)
 
     async def _keeping(self, batch: list[Ending], write: Coroutine[Any, Any, bool]) -> bool:
@@ -152,12 +105,12 @@ class Settler:
         try:
             return await write
         except BaseException as error:
-            waiting = set(map(id, [*self._pending, *self._keyed]))
+            waiting = set(map(id, [*self._pending.endings, *self._keyed]))
             left = [e for e in batch if self._roster.holds(e.attempt) and id(e) not in waiting]
             if is_unknown(error) or isinstance(error, asyncio.CancelledError):
-                self._unsure += left
+                self._pending.doubtful += left
             else:
-                self._pending = left + self._pending
+                self._pending.endings = left + self._pending.endings
             raise
 
     async def _flush(self, batch: list[Ending], more: list[Ending]) -> bool:
@@ -175,9 +128,9 @@ class Settler:
 
     async def _read_back(self) -> None:
         """After a lost answer: find out what was recorded, and send only the rest again."""
-        unsure = list(self._unsure)
+        unsure = list(self._pending.doubtful)
         answers = await lost_answers.look(self._link, self._queries, unsure)
-        del self._unsure[: len(unsure)]  # others may have come meanwhile
+        del self._pending.doubtful[: len(unsure)]  # others may have come meanwhile
         for found in answers:
             ending = found.ending
             match found.fate:
@@ -186,12 +139,12 @@ class Settler:
                     if ending.otherwise is not None:
                         ending = Ending(ending.attempt, ending.otherwise)
                         tell_error(ending.attempt, ending.outcome)
-                    self._pending.append(ending)
+                    self._pending.endings.append(ending)
                 case Fate.RECORDED:
                     if found.claimed_at is None:
                         self.keeper.forget(ending)
                     if ending.attempt.moved is not None and ending.attempt.raised is not None:
                         tell_raised_after_move(ending.attempt)
-                    self.recorder.tell_recorded(ending, found.claimed_at)
+                    self.recorder.recorded(ending, found.claimed_at)
                 case Fate.LOST:
                     self.recorder.tell_lost(ending)
