@@ -17,7 +17,7 @@ from faults.nasty import ENDINGS
 from faults.oracle import witnessed
 from holdfast import App, Context, Done, Every, Retry
 from holdfast._engine import worker as engine
-from holdfast._engine.lease.heartbeat import Beat
+from holdfast._engine.lease.heartbeat import Heartbeat
 
 FOLDER = "FAULTS_FOLDER"
 """The environment variable that names the folder of the handlers' log."""
@@ -35,7 +35,7 @@ if MEMORY in os.environ:
     _most = int(os.environ[MEMORY]) << 20
     resource.setrlimit(resource.RLIMIT_AS, (_most, _most))
 if WEDGED in os.environ:
-    setattr(engine, "Beat", partial(Beat, wedged_after=float(os.environ[WEDGED])))  # noqa: B010
+    setattr(engine, "Heartbeat", partial(Heartbeat, wedged_after=float(os.environ[WEDGED])))  # noqa: B010
 
 
 def _tell_tasks(*_: object) -> None:

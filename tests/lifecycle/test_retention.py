@@ -104,7 +104,7 @@ def test_A4_two_sweepers_do_not_meet_and_settings_wait_for_a_slice(own_db: Db) -
     setting = own_db.connect()
     options = json.dumps({"retention": "3 days"}).encode()
     waiting = own_db.blocked(setting, lambda: own_db.run(own_db.queries.set_queue("mail", options), setting))
-    assert with_link(own_db, lambda link: chores.sweep_queues(link, own_db.queries)) == chores.Done()
+    assert with_link(own_db, lambda link: chores.sweep_queues(link, own_db.queries)) == chores.ChoreResult()
     with pytest.raises(StopIteration) as ended:
         while True:
             answer = own_db.run(plan.send(answer), first)
@@ -206,11 +206,11 @@ def test_A4_a_worker_says_the_retention_only_if_nobody_has(own_db: Db, caplog: p
 
 
 def test_A4_a_chore_that_fails_keeps_no_other_from_being_done(own_db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(link: Link, queries: Any) -> chores.Done:
+    async def broken(link: Link, queries: Any) -> chores.ChoreResult:
         raise RuntimeError("broken")
 
-    async def last(link: Link, queries: Any) -> chores.Done:
-        return chores.Done(["it was done"])
+    async def last(link: Link, queries: Any) -> chores.ChoreResult:
+        return chores.ChoreResult(["it was done"])
 
     monkeypatch.setitem(CHORES, "making partitions", broken)
     monkeypatch.setitem(CHORES, "the last", last)
@@ -223,4 +223,4 @@ def test_A4_a_chore_that_fails_keeps_no_other_from_being_done(own_db: Db, monkey
 def test_A4_an_outage_ends_the_pass_and_is_told_once(own_db: Db) -> None:
     made = Maintenance(Link("postgresql://127.0.0.1:1/none", own_db.queries, "m"), own_db.queries)
     done, failures = asyncio.run(made.once())
-    assert (done, list(failures)) == (chores.Done(), ["counting figures"])
+    assert (done, list(failures)) == (chores.ChoreResult(), ["counting figures"])

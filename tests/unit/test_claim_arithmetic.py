@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast._engine.claim.budget import LARGEST_CLAIM, Shares
-from holdfast._engine.claim.low_water import Marks
-from holdfast._engine.claim.pace import AHEAD_SECONDS, EVIDENCE, MOST_AHEAD, Pace
+from holdfast._engine.claim.budget import LARGEST_CLAIM, ClaimBudget
+from holdfast._engine.claim.low_water import LowWaterMarks
+from holdfast._engine.claim.pace import AHEAD_SECONDS, EVIDENCE, MOST_AHEAD, StepPace
 from holdfast._engine.run.roster import Roster
 from holdfast._engine.settings import WorkerSettings
 from holdfast._sql.queries.lifecycle import NO_ID
@@ -40,7 +40,7 @@ class Bench:
     def __init__(self, clock: Ticker, slots: int) -> None:
         self.clock = clock
         self.roster = Roster(slots)
-        self.shares = Shares(self.roster, ["default"])
+        self.shares = ClaimBudget(self.roster, ["default"])
 
     @property
     def ahead(self) -> int:
@@ -94,7 +94,7 @@ def test_W1_the_pace_falls_when_steps_become_slow(clock: Ticker) -> None:
 
 
 def test_W1_a_few_short_steps_are_no_reason_to_claim_thousands(clock: Ticker) -> None:
-    pace = Pace()
+    pace = StepPace()
     pace.measure(10, 0.0001, over=False)
     assert pace.ahead(slots=10) == 10 * EVIDENCE
     pace.measure(200, 0.001, over=False)
@@ -135,7 +135,7 @@ def test_W1_a_clock_that_stood_still_does_no_harm(clock: Ticker) -> None:
 
 def test_W1_W9_a_queue_that_is_held_back_is_nobodys_rival(clock: Ticker) -> None:
     roster = Roster(12, {"a": None, "b": 3})
-    shares = Shares(roster, ["a", "b"])
+    shares = ClaimBudget(roster, ["a", "b"])
     roster.lanes["a"].busy, roster.lanes["b"].busy, roster.busy = 8, 3, 11
     assert shares.round() == ["b", "a"] and shares.is_full("b")
     shares.learn("b", served=False, more=False)
@@ -149,7 +149,7 @@ def row(priority: int, run_at: datetime, waited: float = 0.0, crashes: int = 0) 
 
 def test_M12_a_mark_is_set_per_priority_by_a_full_batch_and_dropped_by_time(clock: Ticker) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    marks = Marks()
+    marks = LowWaterMarks()
     beginning = marks.current()[0]
     rows = [row(9, start), row(9, start + timedelta(1)), row(3, start + timedelta(2))]
     far = datetime(2200, 1, 1, tzinfo=UTC)
@@ -167,7 +167,7 @@ def test_M12_a_mark_is_set_per_priority_by_a_full_batch_and_dropped_by_time(cloc
 
 
 def test_M12_a_mark_lies_behind_a_backlog_but_not_behind_tasks_of_this_moment() -> None:
-    start, marks = datetime(2026, 1, 1, tzinfo=UTC), Marks()
+    start, marks = datetime(2026, 1, 1, tzinfo=UTC), LowWaterMarks()
     marks.current()
     later = start + timedelta(seconds=1)
     backlog = [row(9, start, waited=60), row(9, later, waited=60)]

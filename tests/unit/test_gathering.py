@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Tasks
-from holdfast._engine.claim.steps import Known
+from holdfast._engine.claim.steps import KnownSteps
 from holdfast._engine.lease.contact import Contact
 from holdfast._engine.run.attempt import Attempt
 from holdfast._engine.run.roster import Roster
@@ -23,7 +23,7 @@ from holdfast._model.run.outcome import NO_RESULT
 
 def settler_of(roster: Roster) -> Settler:
     nothing: Any = None
-    known = Known([], "0", "0")
+    known = KnownSteps([], "0", "0")
     shared = Shared(Tasks(), WorkerSettings(), nothing, known, roster, Contact(30))
     return Settler(shared, nothing, Pending(), cast(Recorder, SimpleNamespace(keeper=nothing)))
 

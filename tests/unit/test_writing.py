@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast import App
-from holdfast._engine.claim.steps import Known
+from holdfast._engine.claim.steps import KnownSteps
 from holdfast._engine.run.attempt import Attempt
-from holdfast._engine.settle.ending import Ending, telling
-from holdfast._engine.settle.statements import Group, write
+from holdfast._engine.settle.ending import Ending, with_details
+from holdfast._engine.settle.statements import StatementGroup, write
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.run.outcome import NO_RESULT, Finished, Outcome
 from holdfast._model.run.progress import Told
@@ -29,7 +29,7 @@ def ended(number: int, outcome: Outcome = NO_RESULT) -> Ending:
 
 
 def sent(*endings: Ending) -> dict[str, Any]:
-    group = Group("default", WORKER, "finish", list(endings), telling(list(endings)))
+    group = StatementGroup("default", WORKER, "finish", list(endings), with_details(list(endings)))
     query = write(Queries(), app, timedelta(seconds=30), group)
     return dict(zip(query.statement.parameters, query.parameters, strict=True))
 
@@ -67,8 +67,8 @@ def test_M5_one_crash_limit_is_a_number_and_several_are_told_by_step() -> None:
         one.task(name=name)(_nothing)
     several.task(name="a", max_crashes=1)(_nothing)
     several.task(name="b", max_crashes=2)(_nothing)
-    assert json.loads(Known.of(one).crash_limits) == 3
-    assert json.loads(Known.of(several).crash_limits) == {"a.main": 1, "b.main": 2}
+    assert json.loads(KnownSteps.of(one).crash_limits) == 3
+    assert json.loads(KnownSteps.of(several).crash_limits) == {"a.main": 1, "b.main": 2}
 
 
 async def _nothing() -> None: ...

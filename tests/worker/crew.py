@@ -15,7 +15,7 @@ from typing import Any
 from holdfast import App, Context, Done, Retry
 from holdfast._db.driver.session import Link
 from holdfast._engine import worker as engine
-from holdfast._engine.lease.heartbeat import Beat
+from holdfast._engine.lease.heartbeat import Heartbeat
 
 from .support import write_line
 
@@ -135,7 +135,7 @@ async def main(url: str, options: dict[str, Any]) -> None:
     if link_timeout is not None:
         setattr(engine, "Link", partial(Link, timeout=link_timeout))  # noqa: B010
     if wedged_after is not None:
-        setattr(engine, "Beat", partial(Beat, wedged_after=wedged_after))  # noqa: B010
+        setattr(engine, "Heartbeat", partial(Heartbeat, wedged_after=wedged_after))  # noqa: B010
     app._url = url
     made = app.make_worker(**options)
     if maintain is not None:

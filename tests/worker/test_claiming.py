@@ -247,9 +247,9 @@ async def test_M15_a_claim_sent_ahead_leaves_suspects_to_the_next_one(holdfast: 
     """Not to the next poll: they have waited for a lease already."""
     worker = holdfast.worker(poll=60)
     async with running(worker):
-        await until(lambda: worker.claimer._ahead.ready is not None, "for the worker to rest")
-        assert worker.claimer._ahead.ready is not None
-        ahead, _ = worker.claimer._ahead.ready
+        await until(lambda: worker.claimer._prefetch.ready is not None, "for the worker to rest")
+        assert worker.claimer._prefetch.ready is not None
+        ahead, _ = worker.claimer._prefetch.ready
         assert ahead.query.statement.name == "claim_without_suspects"
         sql(
             holdfast.url,

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Tasks
 from holdfast._db.driver.session import Link
-from holdfast._engine.claim.budget import LARGEST_CLAIM, Shares
+from holdfast._engine.claim.budget import LARGEST_CLAIM, ClaimBudget
 from holdfast._engine.worker import Worker
 from holdfast.testing import Harness
 
@@ -59,10 +59,10 @@ async def at_rest(worker: Worker) -> None:
 
     def ready() -> bool:
         worker.claimer.wake()
-        return worker.claimer._ahead.sent is not None
+        return worker.claimer._prefetch.sent is not None
 
     await until(ready, "for a claim that is sent ahead")
-    await until(lambda: worker.claimer._ahead.ready is not None, "for the worker to rest again")
+    await until(lambda: worker.claimer._prefetch.ready is not None, "for the worker to rest again")
 
 
 async def until_claimed(holdfast: Harness) -> None:
@@ -103,7 +103,7 @@ async def test_W5_a_worker_that_stops_gives_back_what_it_has_sent_for(holdfast: 
             "INSERT INTO holdfast.task (id, kind, step, args) VALUES (gen_random_uuid(), 'note', 'main', '{\"n\": 1}')",
         )
         worker.claimer.wake()
-        assert worker.claimer._ahead.sent is not None
+        assert worker.claimer._prefetch.sent is not None
         worker.life.flag.stopping = True
     assert order == []
     assert sql(holdfast.url, "SELECT state, worker_id, attempt FROM holdfast.task") == [("ready", None, 0)]
@@ -138,7 +138,7 @@ async def test_W1_nothing_is_sent_ahead_that_could_not_be_held(holdfast: Harness
             worker.contact.healthy = state != "unhealthy"
             worker.roster.continuing = int(state == "full")
             worker.claimer.wake()
-            assert worker.claimer._ahead.sent is None
+            assert worker.claimer._prefetch.sent is None
             worker.contact.healthy, worker.roster.continuing = True, 0
 
 
@@ -148,11 +148,11 @@ async def test_W1_a_busy_worker_claims_by_its_pace_and_sends_nothing_ahead(
     worker = holdfast.worker(poll=600)
     async with running(worker):
         await at_rest(worker)
-        monkeypatch.setattr(Shares, "share", lambda shares, queue: 1000)
+        monkeypatch.setattr(ClaimBudget, "share", lambda shares, queue: 1000)
         worker.claimer.wake()
-        assert worker.claimer._ahead.sent is not None and not worker.claimer.empty
+        assert worker.claimer._prefetch.sent is not None and not worker.claimer.empty
         await until(lambda: worker.claimer.empty, "for the worker to rest again")
-        assert worker.claimer._ahead.ready is None
+        assert worker.claimer._prefetch.ready is None
 
 
 async def test_W3_a_word_that_comes_before_the_claimer_is_awake_is_heard(
@@ -170,7 +170,7 @@ async def test_W3_a_word_that_comes_before_the_claimer_is_awake_is_heard(
         await at_rest(worker)
         monkeypatch.setattr(Link, "run", telling)
         worker.claimer.wake()
-        assert worker.claimer._ahead.sent is not None
+        assert worker.claimer._prefetch.sent is not None
         worker.claimer.wake()
         await until(lambda: "claim" in asked, "for another claim")
 
@@ -179,8 +179,8 @@ async def test_W1_a_claim_sent_ahead_is_no_larger_than_others(holdfast: Harness)
     worker = holdfast.worker(concurrency=3 * LARGEST_CLAIM)
     async with running(worker):
         await at_rest(worker)
-        assert worker.claimer._ahead.ready is not None
-        assert worker.claimer._ahead.ready[0].limit == LARGEST_CLAIM
+        assert worker.claimer._prefetch.ready is not None
+        assert worker.claimer._prefetch.ready[0].limit == LARGEST_CLAIM
 
 
 async def test_W3_a_worker_that_is_told_of_a_task_claims_that_one(holdfast: Harness) -> None:
@@ -199,7 +199,7 @@ async def test_W3_a_worker_that_is_told_of_a_task_claims_that_one(holdfast: Harn
         worker.claimer.wake(str(second))
         await until(lambda: order == [2], "for the second")
         assert not worker.claimer._marks["default"].set, "that it was there tells nothing of what lies before it"
-        await until(lambda: worker.claimer._ahead.ready is not None, "for the worker to rest again")
+        await until(lambda: worker.claimer._prefetch.ready is not None, "for the worker to rest again")
         assert order == [2]
         worker.claimer.wake(str(first))
         await until(lambda: order == [2, 1], "for the first")
@@ -230,11 +230,11 @@ async def test_W2_nobody_claims_one_task_when_others_may_be_due(holdfast: Harnes
                 worker.claimer._due_at = moment
             else:
                 worker.claimer._looked_at = moment - 600
-            assert worker.claimer._ahead.ready is not None
-            any, one = worker.claimer._ahead.ready
+            assert worker.claimer._prefetch.ready is not None
+            any, one = worker.claimer._prefetch.ready
             worker.claimer.wake("00000000-0000-0000-0000-000000000001")
-            assert worker.claimer._ahead.sent is not None
-            assert worker.claimer._ahead.sent[0] is (one if by_id else any)
+            assert worker.claimer._prefetch.sent is not None
+            assert worker.claimer._prefetch.sent[0] is (one if by_id else any)
 
 
 async def test_W2_what_became_due_since_the_last_claim_is_due(holdfast: Harness) -> None:
@@ -269,7 +269,7 @@ async def test_what_a_step_has_set_is_not_seen_by_those_that_it_lets_begin(holdf
         context = copy_context()
         context.run(color.set, "red")
         context.run(worker.claimer.wake)
-        assert worker.claimer._ahead.sent is not None
+        assert worker.claimer._prefetch.sent is not None
         await until(lambda: bool(seen), "for the task")
     assert seen == ["none"]
 
@@ -293,8 +293,8 @@ async def test_W3_a_task_that_is_gone_is_none(holdfast: Harness) -> None:
     async with running(worker):
         await at_rest(worker)
         worker.claimer.wake("00000000-0000-0000-0000-000000000001")
-        assert worker.claimer._ahead.sent is not None
-        await until(lambda: worker.claimer._ahead.ready is not None, "for the worker to rest again")
+        assert worker.claimer._prefetch.sent is not None
+        await until(lambda: worker.claimer._prefetch.ready is not None, "for the worker to rest again")
         await holdfast.app.enqueue(note.bind(1))
         await until(lambda: order == [1], "for another")
 
@@ -313,10 +313,10 @@ async def test_a_fault_of_ours_in_taking_in_a_claim_is_not_passed_over(
     with pytest.raises(LookupError, match="a fault of ours"):
         async with running(worker):
             await at_rest(worker)
-            monkeypatch.setattr(worker.claimer._ahead, "_hand_over", broken)
+            monkeypatch.setattr(worker.claimer._prefetch, "_hand_over", broken)
             await holdfast.app.enqueue(note.bind(1))
             await until(lambda: bool(met), "for the fault")
-            await until(lambda: worker.claimer._ahead._fault is None, "for the claimer to meet it")
+            await until(lambda: worker.claimer._prefetch._fault is None, "for the claimer to meet it")
 
 
 async def test_W4_a_worker_that_drains_does_not_end_while_a_claim_is_on_its_way(
@@ -346,7 +346,7 @@ async def test_W3_an_answer_of_which_nobody_is_told_is_looked_for(
     """It may never come: whoever waits for it does so for a limited time."""
     monkeypatch.setattr("holdfast._engine.claim.prefetch.ANSWER_SECONDS", 0.05)
     worker = holdfast.worker(poll=600)
-    worker.claimer._ahead._arrived = lambda: None  # type: ignore[method-assign]
+    worker.claimer._prefetch._arrived = lambda: None  # type: ignore[method-assign]
     async with running(worker):
         await at_rest(worker)
         await holdfast.app.enqueue(note.bind(1))

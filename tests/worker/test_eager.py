@@ -167,7 +167,7 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
         while True:
             yield from (yield inline.ENDED)().__await__()
 
-    runner = inline.Runner[Callable[[], Awaitable[None]]](each())
+    runner = inline.InlineRunner[Callable[[], Awaitable[None]]](each())
     assert runner.begin(ends) is None
     assert runner.begin(ends) is None, "one after another"
     with pytest.raises(LookupError):
@@ -175,7 +175,7 @@ async def test_what_a_coroutine_waits_for_and_is_thrown_reaches_it() -> None:
     future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def begun() -> None:
-        rest = inline.Runner[Callable[[], Awaitable[None]]](each()).begin(partial(waits, future))
+        rest = inline.InlineRunner[Callable[[], Awaitable[None]]](each()).begin(partial(waits, future))
         assert rest is not None
         await rest
 
@@ -201,7 +201,7 @@ async def test_one_that_is_given_up_with_its_task_takes_it_for_its_end() -> None
                 said.append((one, type(error)))
 
     async def begun() -> None:
-        rest = inline.Runner[str](each()).begin("first")
+        rest = inline.InlineRunner[str](each()).begin("first")
         assert rest is not None
         await rest
 

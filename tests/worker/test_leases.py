@@ -146,7 +146,7 @@ async def test_L3_long_tasks_are_renewed_in_one_statement_and_short_ones_never(h
             return beat(queue, id, ids, lease, **more)
 
     async with running(worker):
-        worker.beat._queries = Watched()  # type: ignore[assignment]
+        worker.heartbeat._queries = Watched()  # type: ignore[assignment]
         await until(lambda: worker.roster.busy == 3, "for the steps")
         first = row(holdfast.url, refs[0].id)["lease_expires_at"]
         await until(lambda: row(holdfast.url, refs[0].id)["lease_expires_at"] > first, "for a renewal")
@@ -386,7 +386,7 @@ async def test_L9_the_beat_marks_what_has_begun_of_what_was_claimed_ahead(
     monkeypatch.setattr(engine, "UNSTARTED", 600.0)
     await holdfast.app.enqueue_many([hold.bind() for _ in range(3)])
     worker = holdfast.worker(concurrency=1, lease=30, beat=0.1)
-    worker.claimer._shares.share = lambda queue: 3  # type: ignore[method-assign]
+    worker.claimer._budget.share = lambda queue: 3  # type: ignore[method-assign]
     limits = "SELECT max_crashes FROM holdfast.task ORDER BY max_crashes"
     async with running(worker):
         await until(lambda: (worker.roster.busy, len(worker.roster.ready)) == (1, 2), "for the claim")

@@ -280,8 +280,8 @@ async def test_L6_M3_what_is_held_up_for_longer_than_a_lease_is_not_begun(holdfa
     """This process stood still, or the answer was slow: somebody else may execute it by now."""
     worker = holdfast.worker(lease=60, concurrency=1)
     looks = count()
-    worker.dispatch._is_late = lambda *_: next(looks) == moment  # type: ignore[method-assign]
-    worker.dispatch._contact = cast(Contact, SimpleNamespace(overdue=True))
+    worker.dispatcher._is_late = lambda *_: next(looks) == moment  # type: ignore[method-assign]
+    worker.dispatcher._contact = cast(Contact, SimpleNamespace(overdue=True))
     ref = await chain.enqueue(First())
     async with running(worker):
         assert await ref.result(timeout=60) == 3
@@ -298,7 +298,7 @@ async def test_L6_M3_what_is_held_up_for_longer_than_a_lease_is_not_begun(holdfa
 
 async def test_L6_M3_a_lease_that_was_renewed_is_no_reason_to_give_a_task_back(holdfast: Harness) -> None:
     worker = holdfast.worker(lease=60)
-    dispatch = worker.dispatch
+    dispatch = worker.dispatcher
     begin = dispatch._roster.begin
 
     def after_a_while() -> Any:
@@ -334,7 +334,7 @@ async def test_L6_a_late_claim_of_what_is_still_executed_here_interrupts_it(hold
     async with running(worker):
         await until(lambda: running_now[0] == 1, "for the step")
         looks = count()
-        worker.dispatch._is_late = lambda *_: next(looks) == 0  # type: ignore[method-assign]
+        worker.dispatcher._is_late = lambda *_: next(looks) == 0  # type: ignore[method-assign]
         sql(holdfast.url, "UPDATE holdfast.task SET state = 'ready', worker_id = NULL, lease_expires_at = NULL")
         worker.claimer.wake()
         await until(lambda: seen["interrupted"], "for the interruption")
@@ -354,7 +354,7 @@ async def test_W4_what_was_claimed_but_never_began_leaves_no_attempt(
 
     refs = [await long.enqueue() for _ in range(6)]
     worker = holdfast.worker(concurrency=1, lease=60)
-    worker.claimer._shares.share = lambda queue: 6  # type: ignore[method-assign]
+    worker.claimer._budget.share = lambda queue: 6  # type: ignore[method-assign]
     faults = Faults(worker._links["settle"], "stay", executed=answer == "is lost", times=int(answer != "comes"))
     async with running(worker):
         await until(lambda: (worker.roster.busy, len(worker.roster.ready)) == (1, 5), "for the claim")

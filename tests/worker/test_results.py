@@ -59,10 +59,10 @@ async def test_A3_the_end_of_a_task_is_told_to_whoever_waits(holdfast: Harness) 
     async with running(worker := holdfast.worker()):
         ref = await double.enqueue(21)
         waiting = asyncio.create_task(ref.result(PATIENCE))
-        await until(lambda: ref.id.int in worker.news.awaited, "for the worker to hear of it")
+        await until(lambda: ref.id.int in worker.notifications.awaited, "for the worker to hear of it")
         go.set()
         assert await waiting == 42
-    assert worker.news.awaited == {}
+    assert worker.notifications.awaited == {}
 
 
 @pytest.mark.usefixtures("no_polls")
@@ -82,7 +82,8 @@ async def test_A3_parked_cancelled_and_discarded_are_told_too(holdfast: Harness)
         refs = [await doomed.enqueue(), await endless.enqueue()]
         parked, cancelled = [asyncio.create_task(ref.result(PATIENCE)) for ref in refs]
         await until(
-            lambda: {ref.id.int for ref in refs} <= worker.news.awaited.keys(), "for the worker to hear of them"
+            lambda: {ref.id.int for ref in refs} <= worker.notifications.awaited.keys(),
+            "for the worker to hear of them",
         )
         await until(lambda: len(worker.roster.held) == 2, "for both to run")
         go.set()
@@ -127,13 +128,13 @@ async def test_A3_what_the_reaper_parks_or_ends_is_told(holdfast: Harness) -> No
     await is_listening(holdfast)
     holdfast.clock.advance("31s")
     worker = holdfast.worker()
-    worker.news.hear(" ".join(str(ref.id) for ref in refs))
+    worker.notifications.hear(" ".join(str(ref.id) for ref in refs))
     await worker.reaper.reap()
     with pytest.raises(TaskParked):
         await parked
     with pytest.raises(TaskCancelled):
         await cancelled
-    await worker.news.told()
+    await worker.notifications.told()
     await worker.reaper._link.close()
 
 
@@ -169,7 +170,7 @@ async def test_A3_blocking_callers_are_told_too(holdfast: Harness) -> None:
     async with running(worker := holdfast.worker()):
         ref = await asyncio.to_thread(lambda: holdfast.app.sync.enqueue(double.bind(21)))
         waiting = [asyncio.create_task(asyncio.to_thread(ref.result, PATIENCE)) for _ in range(3)]
-        await until(lambda: ref.id.int in worker.news.awaited, "for the worker to hear of it")
+        await until(lambda: ref.id.int in worker.notifications.awaited, "for the worker to hear of it")
         go.set()
         assert await asyncio.gather(*waiting) == [42, 42, 42]
     watch = [thread for thread in threading.enumerate() if thread.name == "holdfast-watch"]
@@ -196,9 +197,9 @@ async def test_A3_a_thousand_wait_over_one_connection(holdfast: Harness) -> None
         await until(worker.listener.listening.is_set, "for the worker to listen")
         # A worker that started later does not know of them: they are told again when their time has come.
         for wait in holdfast.app._watch._waits.values():
-            wait.announced_at = float("-inf")
-            holdfast.app._watch._check_soon(wait.id)
-        await until(lambda: len(worker.news.awaited) == 1000, "for the worker to hear of all")
+            wait.told_at = float("-inf")
+            holdfast.app._watch._look_for(wait.id)
+        await until(lambda: len(worker.notifications.awaited) == 1000, "for the worker to hear of all")
         listening = sql(
             holdfast.url,
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
@@ -356,7 +357,7 @@ async def test_A3_a_database_that_was_never_there_is_told_at_once() -> None:
 
 
 def test_A3_a_worker_remembers_a_bounded_number_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = news.News(None, None)  # type: ignore[arg-type]
+    told = news.Notifications(None, None)  # type: ignore[arg-type]
     monkeypatch.setattr(news, "REMEMBERED", 3)
     ids = [uuid7() for _ in range(5)]
     told.hear(" ".join(id.hex for id in ids) + " nonsense")

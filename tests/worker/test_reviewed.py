@@ -14,10 +14,10 @@ import pytest
 
 from holdfast import App, Context, EnqueueRefused, Entry, Failure, KeyTaken, Retry, Snooze, named
 from holdfast._db.driver.connection import DriverError, connect_sync
-from holdfast._engine.lease.heartbeat import Beat
+from holdfast._engine.lease.heartbeat import Heartbeat
 from holdfast._engine.loops import Pulse
 from holdfast._engine.run.attempt import Attempt
-from holdfast._engine.run.executor import Execution
+from holdfast._engine.run.executor import Executor
 from holdfast._model.declare.step import Step
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.request import Request
@@ -166,13 +166,13 @@ async def test_M11_a_notification_alone_cancels_nothing(holdfast: Harness) -> No
     running = asyncio.create_task(worker.run())
     await until(lambda: worker.roster.busy == 1 and worker.listener.listening.is_set())
     looked: list[object] = []
-    look = worker.hearing._look_whether_cancelled
+    look = worker.messages._look_whether_cancelled
 
     async def looking(attempt: Any) -> None:
         await look(attempt)
         looked.append(attempt)
 
-    worker.hearing._look_whether_cancelled = looking  # type: ignore[method-assign]
+    worker.messages._look_whether_cancelled = looking  # type: ignore[method-assign]
     holdfast.sql("SELECT pg_notify('holdfast', $1)", f"cancel {ref.id}")
     await until(lambda: bool(looked))
     gate.set()
@@ -205,14 +205,14 @@ async def test_T19_a_hook_that_blocks_does_not_hold_the_stop_for_ever(
 
 async def test_a_worker_that_was_silent_for_long_is_taken_for_dead_and_revived_by_a_beat(holdfast: Harness) -> None:
     worker = holdfast.worker(queues="default")
-    await worker.presence.introduce(worker.claimer.worker_id)
+    await worker.registration.introduce(worker.claimer.worker_id)
     holdfast.clock.advance("4m")
     await worker.reaper.reap()
     assert holdfast.sql("SELECT stopped_at IS NULL FROM holdfast.worker") == [(True,)]
     holdfast.clock.advance("2m")
     await worker.reaper.reap()
     assert holdfast.sql("SELECT stopped_at IS NULL FROM holdfast.worker") == [(False,)]
-    assert not await worker.presence.asked_to_stop(0)
+    assert not await worker.registration.asked_to_stop(0)
     assert holdfast.sql("SELECT stopped_at IS NULL FROM holdfast.worker") == [(True,)]
     await worker.reaper._link.close()
 
@@ -221,7 +221,7 @@ def test_M19_a_machine_that_slept_has_no_wedged_loop(monkeypatch: pytest.MonkeyP
     """Leases go on while the machine sleeps; the loop rightly stands still."""
 
     async def check() -> None:
-        beat = Beat.__new__(Beat)
+        beat = Heartbeat.__new__(Heartbeat)
         beat._wedged_after, beat._blocked_after, beat._warned = 300.0, 1.0, False
         beat._pulse = Pulse()
         beat.tick()
@@ -311,13 +311,13 @@ async def test_an_attempt_that_we_fail_to_execute_is_given_back(
     async def work() -> str:
         return "worked"
 
-    async def faulty(execution: Execution, attempt: Attempt) -> Any:
+    async def faulty(execution: Executor, attempt: Attempt) -> Any:
         if attempt.number == 1:
             raise RuntimeError("a fault of ours")
         return await execute(execution, attempt)
 
-    execute = Execution.execute
-    monkeypatch.setattr(Execution, "execute", faulty)
+    execute = Executor.execute
+    monkeypatch.setattr(Executor, "execute", faulty)
     monkeypatch.setattr("holdfast._engine.run.dispatcher._UNEXECUTED", Released())
     worker = holdfast.worker(concurrency=1)
     async with running(worker):
@@ -346,7 +346,7 @@ async def test_a_step_that_ended_before_its_tracer_failed_is_not_executed_again(
 
     worker = holdfast.worker(concurrency=1)
     async with running(worker):
-        worker.dispatch.tracing = cast(Tracing, Tracer())
+        worker.dispatcher.tracing = cast(Tracing, Tracer())
         ref = await pay.enqueue()
         assert await ref.result("30s") == "paid"
         await until(lambda: not worker.roster.busy and not worker.roster.held)

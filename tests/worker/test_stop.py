@@ -200,7 +200,7 @@ async def test_I5_L5_an_interrupted_thread_is_given_back_when_it_has_ended(holdf
     worker = holdfast.worker()
     async with running(worker):
         await until(careful.begun.is_set, "for the step")
-        worker.dispatch.lose_contact()
+        worker.dispatcher.lose_contact()
         if end != "unaware":
             await until(careful.told.is_set, "for the thread to be told")
         await worker.settler.settled()
@@ -218,7 +218,7 @@ async def test_Q8_W8_a_thread_that_does_not_end_after_an_outage_can_be_cancelled
     worker = holdfast.worker()
     async with running(worker):
         await until(careful.begun.is_set, "for the step")
-        worker.dispatch.lose_contact()
+        worker.dispatcher.lose_contact()
         await until(careful.told.is_set, "for the thread to be told")
         await holdfast.app.cancel(ref.id)
         await until(lambda: attempts(holdfast.url, ref.id) == [(1, "main", "cancelled")], "for the cancellation")
@@ -278,7 +278,7 @@ async def test_M20_attempts_that_have_not_begun_are_released_at_a_stop_at_once(h
     def claim_then_stop(given: object) -> None:
         claimed(given)  # type: ignore[arg-type]
         for attempt in worker.roster.held.values():
-            worker.dispatch.execution.interrupt(attempt, Interruption.STOP)
+            worker.dispatcher.execution.interrupt(attempt, Interruption.STOP)
         worker.stop()
 
     worker.claimer._claimed = claim_then_stop  # type: ignore[assignment]

@@ -285,7 +285,7 @@ async def test_M16_a_commit_whose_answer_was_lost_is_neither_lost_nor_doubled(
         return transaction
 
     async with running(worker):
-        transactions = worker.dispatch.transactional._transactions
+        transactions = worker.dispatcher.transactional._transactions
         for_loop = transactions.for_loop
 
         async def faulty_for_loop() -> Any:

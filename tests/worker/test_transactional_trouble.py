@@ -113,7 +113,7 @@ async def test_T17_an_attempt_interrupted_while_its_transaction_begins(
         return transaction
 
     async with running(worker):
-        transactions = worker.dispatch.transactional._transactions
+        transactions = worker.dispatcher.transactional._transactions
         for name in ("for_loop", "for_thread"):
             make = getattr(transactions, name)
 

@@ -66,9 +66,9 @@ class Asked:
         self._client = client
 
     async def get(self, path: str, method: str = "GET") -> httpx.Response:
-        assert self.worker.watch.probes is not None
-        await self.worker.watch.probes.listening.wait()
-        return await self._client.request(method, f"http://127.0.0.1:{self.worker.watch.probes.port}{path}")
+        assert self.worker.health.probes is not None
+        await self.worker.health.probes.listening.wait()
+        return await self._client.request(method, f"http://127.0.0.1:{self.worker.health.probes.port}{path}")
 
     async def reasons(self) -> list[str]:
         answer = await self.get("/readyz")
@@ -230,13 +230,13 @@ async def test_who_asks_badly_is_told_so_and_harms_nobody(holdfast: Harness, mon
         assert (await worker.get("/healthz", "POST")).status_code == 405
         head = await worker.get("/metrics", "HEAD")
         assert head.status_code == 200 and not head.content
-        assert worker.worker.watch.probes is not None
+        assert worker.worker.health.probes is not None
         for said in (b"\r\n\r\n", b"GET / SPDY/3\r\n\r\n", b"\x16\x03\x01" + b"\0" * 100 + b"\r\n\r\n"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", worker.worker.watch.probes.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", worker.worker.health.probes.port)
             writer.write(said)
             assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
             writer.close()
-        reader, writer = await asyncio.open_connection("127.0.0.1", worker.worker.watch.probes.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", worker.worker.health.probes.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 100_000)
         async with asyncio.timeout(60):
             assert await reader.read() == b""  # it is not waited for its end, nor remembered
@@ -246,4 +246,4 @@ async def test_who_asks_badly_is_told_so_and_harms_nobody(holdfast: Harness, mon
 
 async def test_without_an_address_nobody_counts_and_nobody_listens(holdfast: Harness) -> None:
     worker = holdfast.worker()
-    assert worker.watch.probes is None and worker.watch.count is None
+    assert worker.health.probes is None and worker.health.count is None

@@ -18,7 +18,7 @@ from holdfast._model.run.outcome import Outcome
 from holdfast._sql.rows import Reaped
 
 if TYPE_CHECKING:
-    from holdfast._engine.lease.heartbeat import BeatReport
+    from holdfast._engine.lease.heartbeat import HeartbeatReport
     from holdfast._engine.settle.ending import Ending
 
 
@@ -71,4 +71,4 @@ class OnReaped(Protocol):
 class OnHeartbeat(Protocol):
     """Hears the answers to heartbeats."""
 
-    def answered(self, report: "BeatReport") -> None: ...
+    def answered(self, report: "HeartbeatReport") -> None: ...

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from holdfast._engine.claim.steps import Known
+from holdfast._engine.claim.steps import KnownSteps
 from holdfast._engine.lease.contact import Contact, Identity
 from holdfast._engine.lifecycle import Lifecycle
 from holdfast._engine.loops import Pulse
@@ -19,7 +19,7 @@ class Shared:
     tasks: Tasks
     settings: WorkerSettings
     queries: Queries
-    known: Known
+    known: KnownSteps
     roster: Roster
     contact: Contact
     life: Lifecycle = field(default_factory=Lifecycle)

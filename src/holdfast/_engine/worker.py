@@ -20,24 +20,24 @@ from holdfast._db.driver.session import Link
 from holdfast._db.errors import explaining, is_passing
 from holdfast._db.transactions import Transactions
 from holdfast._engine.claim.bell import Bell
-from holdfast._engine.claim.budget import Shares
+from holdfast._engine.claim.budget import ClaimBudget
 from holdfast._engine.claim.claimer import Claimer
-from holdfast._engine.claim.steps import Known
+from holdfast._engine.claim.steps import KnownSteps
 from holdfast._engine.claim.wakeups import WakeUps
 from holdfast._engine.lease.contact import Contact
-from holdfast._engine.lease.heartbeat import TICK, Beat
+from holdfast._engine.lease.heartbeat import TICK, Heartbeat
 from holdfast._engine.lease.reaper import Reaper
-from holdfast._engine.lease.registration import Presence
+from holdfast._engine.lease.registration import Registration
 from holdfast._engine.maintain.maintenance import Maintenance
 from holdfast._engine.maintain.scheduler import SINCE, Scheduler
-from holdfast._engine.observe.failure_hooks import Hooks
-from holdfast._engine.observe.health import Watch
-from holdfast._engine.observe.messages import Hearing
-from holdfast._engine.observe.notifications import News
+from holdfast._engine.observe.failure_hooks import FailureHooks
+from holdfast._engine.observe.health import Health
+from holdfast._engine.observe.messages import Messages
+from holdfast._engine.observe.notifications import Notifications
 from holdfast._engine.observe.progress import ProgressLog
 from holdfast._engine.run.attempt import now
-from holdfast._engine.run.dispatcher import Dispatch, Executors
-from holdfast._engine.run.executor import Execution
+from holdfast._engine.run.dispatcher import Dispatcher, Executors
+from holdfast._engine.run.executor import Executor
 from holdfast._engine.run.own_move import Moves
 from holdfast._engine.run.resources import Resources
 from holdfast._engine.run.roster import Roster
@@ -88,15 +88,15 @@ class Worker:
             tasks,
             settings,
             queries,
-            Known.of(tasks, settings.only),
+            KnownSteps.of(tasks, settings.only),
             Roster(settings.concurrency, settings.serves),
             Contact(settings.lease, self._links.values()),
         )
         self.roster, self.contact, self.life = self.shared.roster, self.shared.contact, self.shared.life
-        self.watch = Watch(self.shared)
-        self.shares = Shares(self.roster, settings.queues)
-        self.bell = Bell(self.roster, self.shares)
-        self.presence = Presence(self.shared, self._links["reap"], self._links.get("direct"), version)
+        self.health = Health(self.shared)
+        self.budget = ClaimBudget(self.roster, settings.queues)
+        self.bell = Bell(self.roster, self.budget)
+        self.registration = Registration(self.shared, self._links["reap"], self._links.get("direct"), version)
         self._build_running(url)
         self._build_claiming()
         self._build_upkeep()
@@ -109,10 +109,10 @@ class Worker:
         """The dispatcher executes attempts, the settler records their endings, and then follow the consequences."""
         shared, link = self.shared, self._links["settle"]
         tasks, queries = shared.tasks, shared.queries
-        self.hooks = Hooks(tasks)
-        self.news = News(self._links["reap"], queries)
-        counting = () if self.watch.count is None else (self.watch.count,)
-        self.consequences = Consequences(self.bell, self.hooks, self.news, counting)
+        self.hooks = FailureHooks(tasks)
+        self.notifications = Notifications(self._links["reap"], queries)
+        counting = () if self.health.count is None else (self.health.count,)
+        self.consequences = Consequences(self.bell, self.hooks, self.notifications, counting)
         self.pending = Pending()
         settlement = Settlement(
             queries,
@@ -125,16 +125,18 @@ class Worker:
         self.progress = ProgressLog(queries, self.roster)
         self._resources = Resources(tasks)
         self._transactions = Transactions(url, shared.settings.concurrency)
-        execution = Execution(tasks, self._resources.opened, Moves(queries, tasks), self.progress.changed)
+        execution = Executor(tasks, self._resources.opened, Moves(queries, tasks), self.progress.changed)
         transactional = TransactionalSteps(self._transactions, execution, settlement)
         executors = Executors(execution, transactional, StartMark(link, queries), tasks._tracing)
-        self.dispatch = Dispatch(shared, self.bell, self.pending, self.consequences, executors)
-        recorder = Recorder(shared, link, settlement, self.pending, self.dispatch, self.consequences)
+        self.dispatcher = Dispatcher(shared, self.bell, self.pending, self.consequences, executors)
+        recorder = Recorder(shared, link, settlement, self.pending, self.dispatcher, self.consequences)
         self.settler = Settler(shared, link, self.pending, recorder)
 
     def _build_claiming(self) -> None:
         """The claimer hands what it claims to the dispatcher."""
-        self.claimer = Claimer(self.shared, self._links["claim"], self.shares, self.bell, self.dispatch, self.presence)
+        self.claimer = Claimer(
+            self.shared, self._links["claim"], self.budget, self.bell, self.dispatcher, self.registration
+        )
 
     def _build_upkeep(self) -> None:
         """The reaper takes tasks from lost workers, maintenance keeps the tables small, the scheduler plans."""
@@ -146,7 +148,7 @@ class Worker:
             queries,
             glance=links["reap"],
             retention=settings.retention,
-            by=self.presence.name,
+            by=self.registration.name,
             pulse=shared.pulse,
         )
         self.scheduler = Scheduler(
@@ -160,14 +162,20 @@ class Worker:
     def _build_hearing(self, direct_url: str) -> None:
         """The heartbeat renews the leases; its answers and the notifications are passed on to the other stages."""
         shared, pulse = self.shared, self.shared.pulse
-        self.hearing = Hearing(
-            shared, self._links["reap"], self.claimer, self.dispatch, self.news, self.presence, self.scheduler
+        self.messages = Messages(
+            shared,
+            self._links["reap"],
+            self.claimer,
+            self.dispatcher,
+            self.notifications,
+            self.registration,
+            self.scheduler,
         )
-        self.beat = Beat(shared, direct_url, self.hearing, self.progress)
+        self.heartbeat = Heartbeat(shared, direct_url, self.messages, self.progress)
         self.listener = Listener(
             direct_url,
             shared.queries.schema,
-            self.hearing.notification,
+            self.messages.notification,
             well=partial(pulse.succeeded, "listen"),
             useless=partial(pulse.forget, "listen"),
         )
@@ -210,7 +218,7 @@ class Worker:
     async def run(self, *, until_idle: bool = False) -> None:
         """Works until stopped; with `until_idle`, until nothing that this worker knows is due."""
         with explaining(self.shared.queries.schema):
-            async with self.watch:
+            async with self.health:
                 await self._run(until_idle)
 
     async def _run(self, until_idle: bool) -> None:
@@ -219,7 +227,7 @@ class Worker:
         self.consequences.begin()
         loops: list[asyncio.Task[None]] = []
         try:
-            await self.presence.first_contact(self._declare_schedules)
+            await self.registration.first_contact(self._declare_schedules)
             if self.stopping:
                 return
             claiming, *_ = loops = self._start_loops(until_idle)
@@ -238,7 +246,7 @@ class Worker:
     def _start_loops(self, until_idle: bool) -> list[asyncio.Task[None]]:
         """Starts the heartbeat and all loops, that of the claimer first."""
         self.shared.pulse.expect("listen", PING_EVERY)
-        self.beat.start()
+        self.heartbeat.start()
         loops = {
             "claim": self.claimer.run(),
             "settle": self.settler.run(),
@@ -255,10 +263,10 @@ class Worker:
         return [asyncio.create_task(loop, name=f"holdfast {name}") for name, loop in loops.items()]
 
     async def _close(self) -> None:
-        await self.dispatch.abandon()
-        await self.beat.stop()
+        await self.dispatcher.abandon()
+        await self.heartbeat.stop()
         await self.hooks.close()
-        await self.dispatch.execution.close()
+        await self.dispatcher.execution.close()
         with suppress(Exception):
             await self._transactions.close()
         with suppress(TimeoutError):
@@ -285,17 +293,17 @@ class Worker:
     async def _tick(self) -> None:
         """Shows the beat that this loop lives, and sees that the beat does."""
         while True:
-            if self.beat.died_of is not None:
-                raise HoldfastError("the beat has died: the worker cannot go on") from self.beat.died_of
-            self.beat.tick()
+            if self.heartbeat.died_of is not None:
+                raise HoldfastError("the beat has died: the worker cannot go on") from self.heartbeat.died_of
+            self.heartbeat.tick()
             overdue = self.contact.overdue
             if self.contact.judge(overdue=overdue):
                 self.bell.ring()
             if self.settler.rests:
                 self.shared.pulse.succeeded("settle")
-            self.dispatch.release_unstarted(math.inf if overdue else now() - UNSTARTED)
+            self.dispatcher.release_unstarted(math.inf if overdue else now() - UNSTARTED)
             if overdue:
-                self.dispatch.lose_contact()
+                self.dispatcher.lose_contact()
             await asyncio.sleep(min(TICK, self.shared.settings.beat / 4))
 
     async def _learn(self) -> None:
@@ -309,7 +317,7 @@ class Worker:
                 continue
             try:
                 self.shared.known.learn(tasks, self.shared.settings.only)
-                await self.presence.tell_anew()
+                await self.registration.tell_anew()
                 if self._plans:
                     await self.scheduler.learn(list(tasks._schedules.values()))
             except Exception as error:  # the database is away, or a module is just being loaded by another thread
@@ -340,7 +348,7 @@ class Worker:
     @property
     def _plans(self) -> bool:
         """Whether it looks after schedules; the tables may be those of a version before."""
-        return self.shared.settings.schedules and self.presence.schema_version >= SINCE
+        return self.shared.settings.schedules and self.registration.schema_version >= SINCE
 
     # --- stopping
 
@@ -349,27 +357,27 @@ class Worker:
         until = now() + self.shared.settings.grace
         self.life.flag.stopping = True
         self.bell.ring()
-        telling = asyncio.create_task(self.presence.stopping())
+        telling = asyncio.create_task(self.registration.stopping())
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
                 await claiming
-        self.dispatch.release_unstarted()
-        await self.dispatch.until_done(self.shared.settings.grace, unless=self.life.stop_at_once)
-        self.dispatch.interrupt_all()
-        await self.dispatch.until_done(LAST_WORDS)
-        self.dispatch.release_all()
+        self.dispatcher.release_unstarted()
+        await self.dispatcher.until_done(self.shared.settings.grace, unless=self.life.stop_at_once)
+        self.dispatcher.interrupt_all()
+        await self.dispatcher.until_done(LAST_WORDS)
+        self.dispatcher.release_all()
         recorded = False
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_FLUSH):
                 await self.settler.settled()
-                await self.news.told()
+                await self.notifications.told()
                 await telling
                 recorded = True
         await self.hooks.until_done(max(LAST_WORDS, until - now()), unless=self.life.stop_at_once)
         if recorded:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_FLUSH):
-                    await self.presence.stopped()
+                    await self.registration.stopped()
         telling.cancel()
         if self.settler.waiting:
             log.warning("%s outcomes could not be recorded: their leases will run out", self.settler.waiting)

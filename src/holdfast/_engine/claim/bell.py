@@ -6,16 +6,16 @@ It is made before the claimer, because the stages that ring it are made before t
 import asyncio
 from collections.abc import Callable
 
-from holdfast._engine.claim.budget import Shares
+from holdfast._engine.claim.budget import ClaimBudget
 from holdfast._engine.run.roster import Roster
 
 
 class Bell:
     """Wakes a claimer that rests, or sends the claim that it has ready."""
 
-    def __init__(self, roster: Roster, shares: Shares) -> None:
+    def __init__(self, roster: Roster, budget: ClaimBudget) -> None:
         self._roster = roster
-        self._shares = shares
+        self._budget = budget
         self._wake = asyncio.Event()
         """The rest is over: the bell was rung, or an answer has arrived."""
         self._send: Callable[[str], bool] | None = None
@@ -38,7 +38,7 @@ class Bell:
         """A slot is free: a reason to claim only if the want of slots was why the claimer rests."""
         roster = self._roster
         wanted = self.full and (roster.taken <= self._resume_at or roster.taken < roster.slots)
-        if wanted or (queue in self.held_back and not self._shares.is_full(queue)):
+        if wanted or (queue in self.held_back and not self._budget.is_full(queue)):
             self.rouse()
 
     def rouse(self) -> None:
@@ -65,7 +65,7 @@ class Bell:
 
     def rest_for_slots(self) -> None:
         """All slots are taken: only enough free ones end the rest early."""
-        self.full, self._resume_at = True, self._shares.enough()
+        self.full, self._resume_at = True, self._budget.enough()
 
     async def rest(self, seconds: float) -> None:
         """Until the bell wakes the claimer, or so many seconds have passed."""

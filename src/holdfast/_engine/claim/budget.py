@@ -15,7 +15,7 @@ from holdfast._engine.run.roster import Roster
 LARGEST_CLAIM = 1000
 
 
-class Shares:
+class ClaimBudget:
     """Who is asked next, and for how much."""
 
     def __init__(self, roster: Roster, queues: Sequence[str]) -> None:

@@ -16,11 +16,11 @@ from uuid import UUID
 
 from holdfast._db.driver.session import Link
 from holdfast._engine.claim.bell import Bell
-from holdfast._engine.claim.budget import LARGEST_CLAIM, Shares
-from holdfast._engine.claim.low_water import MARK_SECONDS, Marks
-from holdfast._engine.claim.prefetch import Ahead, raw
+from holdfast._engine.claim.budget import LARGEST_CLAIM, ClaimBudget
+from holdfast._engine.claim.low_water import MARK_SECONDS, LowWaterMarks
+from holdfast._engine.claim.prefetch import Prefetch, raw
 from holdfast._engine.events import OnClaimed
-from holdfast._engine.lease.registration import Presence
+from holdfast._engine.lease.registration import Registration
 from holdfast._engine.loops import Loop, Words
 from holdfast._engine.run.attempt import attempts_of, now
 from holdfast._engine.shared import Shared
@@ -47,7 +47,13 @@ class Claimer:
     """Claims tasks for a worker and hands them to its roster."""
 
     def __init__(
-        self, shared: Shared, link: Link, shares: Shares, bell: Bell, claimed: OnClaimed, presence: Presence
+        self,
+        shared: Shared,
+        link: Link,
+        budget: ClaimBudget,
+        bell: Bell,
+        claimed: OnClaimed,
+        registration: Registration,
     ) -> None:
         settings = shared.settings
         self._link = link
@@ -63,12 +69,12 @@ class Claimer:
         self._loop = Loop("claim", shared.pulse, settings.poll, WORDS, rest=bell.rest)
         self._bell = bell
         self._claimed = claimed.claimed
-        self._identify = presence.introduce
+        self._identify = registration.introduce
         self._known = shared.known
-        self._marks = {queue: Marks() for queue in queues}
-        self._shares = shares
+        self._marks = {queue: LowWaterMarks() for queue in queues}
+        self._budget = budget
         self._server: str | None = None
-        self._ahead = Ahead(link, hand_over=self._hand_over, wake=bell.wake)
+        self._prefetch = Prefetch(link, hand_over=self._hand_over, wake=bell.wake)
         self._answer_lost = False
         self._idle = False
         self._idle_written = 0.0
@@ -104,7 +110,7 @@ class Claimer:
         await self._loop.run(self._next_round)
 
     async def _next_round(self) -> float | None:
-        if self._flag.stopping and not self._ahead.to_be_received:
+        if self._flag.stopping and not self._prefetch.to_be_received:
             return None
         try:
             await self._round()
@@ -115,22 +121,22 @@ class Claimer:
 
     async def _round(self) -> None:
         self._bell.begin_round()
-        if self._ahead.to_be_received:
-            self._shares.measure()
-            await self._rest_unless(await self._learn(*await self._ahead.receive()))
+        if self._prefetch.to_be_received:
+            self._budget.measure()
+            await self._rest_unless(await self._learn(*await self._prefetch.receive()))
             return
         if self._bell.rung:
             self._ask_due_at = 0.0
         self._bell.rung = self._asked = False
-        self._shares.measure()
-        if not self._contact.healthy or self._shares.room() <= 0:
+        self._budget.measure()
+        if not self._contact.healthy or self._budget.room() <= 0:
             await self._wait_for_slot()
             return
         await self._introduce()
         more = False
         self._bell.held_back.clear()
         began = time.monotonic()
-        for queue in self._shares.round():
+        for queue in self._budget.round():
             more = await self._claim(queue) or more
         if self._asked:
             self._looked_at = began
@@ -179,9 +185,9 @@ class Claimer:
         """One claim; tells whether there may be more."""
         if self._flag.stopping:
             return False
-        if self._shares.is_full(queue):
+        if self._budget.is_full(queue):
             return self._hold_back(queue)
-        limit = self._shares.share(queue)
+        limit = self._budget.share(queue)
         if limit <= 0:
             return True  # for want of slots, not of tasks: whoever frees one must wake us
         suspects = 0 if self._roster.on_probation() else 1
@@ -213,10 +219,10 @@ class Claimer:
     async def _learn(self, queue: str, rows: list[Claimed], limit: int) -> bool:
         """What a claim tells of the queue, after its tasks were handed over."""
         full = len(rows) >= limit
-        self._shares.learn(queue, served=bool(rows), more=full)
+        self._budget.learn(queue, served=bool(rows), more=full)
         if full:
             self._marks[queue].learn(rows)
-            return not self._shares.is_full(queue) or self._hold_back(queue)
+            return not self._budget.is_full(queue) or self._hold_back(queue)
         if rows:
             await asyncio.sleep(0)  # their first lines come before anything else that we might ask
         await self._look_for_unclaimable(queue)
@@ -233,18 +239,18 @@ class Claimer:
         limit = min(self._roster.slots - self._roster.taken, LARGEST_CLAIM)
         if others or self._roster.lanes or limit <= 0 or self._marks[queue].set or self._roster.on_probation():
             return
-        if self._shares.share(queue) > limit + MANY_AHEAD:
+        if self._budget.share(queue) > limit + MANY_AHEAD:
             return  # by its pace it takes more at once, and how many is not known before
         # Suspects can wait, and to look for them takes a fifth of a claim.
         one = self._query(queue, 1, suspects=0, id=NO_ID)
-        await self._ahead.make_ready(queue, limit, any=self._query(queue, limit, suspects=0), one=one)
-        if self._ahead.ready is not None:
+        await self._prefetch.make_ready(queue, limit, any=self._query(queue, limit, suspects=0), one=one)
+        if self._prefetch.ready is not None:
             self._bell.arm(self._send_ahead)
 
     def _send_ahead(self, id: str) -> bool:
         """Sends a claim before the claimer is awake, unless what can be held has changed meanwhile."""
-        assert self._ahead.ready is not None  # noqa: S101 - else the bell is not armed
-        any, one = self._ahead.ready
+        assert self._prefetch.ready is not None  # noqa: S101 - else the bell is not armed
+        any, one = self._prefetch.ready
         self._take_back()
         if self._flag.stopping or not self._contact.healthy or self._roster.slots - self._roster.taken < any.limit:
             return False
@@ -253,7 +259,7 @@ class Claimer:
         raw_id = raw(id) if moment < min(self._due_at, self._looked_at + self._poll) else b""
         if not raw_id:
             self._looked_at = moment
-        self._ahead.send(one if raw_id else any, raw_id)
+        self._prefetch.send(one if raw_id else any, raw_id)
         self._left_suspects = True
         self.empty = False
         self._ask_due_at = 0.0
@@ -262,7 +268,7 @@ class Claimer:
     def _hold_back(self, queue: str) -> bool:
         """Its own limit is reached: until one of its slots is free, there is nothing to ask for."""
         self._bell.held_back.add(queue)
-        self._shares.learn(queue, served=False, more=False)
+        self._budget.learn(queue, served=False, more=False)
         return False
 
     def _hand_over(self, queue: str, rows: list[Claimed], sent: float, ahead: bool = False) -> None:
@@ -298,7 +304,7 @@ class Claimer:
         self.empty = True
         try:
             await self._make_ready()
-            self._shares.rest()
+            self._budget.rest()
             poll = self._looked_at + self._poll - time.monotonic()
             await self._bell.rest(min(max(soonest, SHORTEST_SLEEP), max(poll, SHORTEST_SLEEP), trusted))
         finally:
@@ -327,5 +333,5 @@ class Claimer:
 
     def _take_back(self) -> None:
         """No claim is ready any more."""
-        self._ahead.ready = None
+        self._prefetch.ready = None
         self._bell.disarm()

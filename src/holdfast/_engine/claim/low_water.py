@@ -19,7 +19,7 @@ _EXACT = 2.0**31
 _ROUNDING = timedelta(milliseconds=1)
 
 
-class Marks:
+class LowWaterMarks:
     """Where the claimable tasks of one queue begin, per priority: what lies before was claimed, or is unclaimable.
 
     A place in the order of claims: a time, and an id among those of that time, for all tasks of a bulk enqueue are due

@@ -14,7 +14,7 @@ EVIDENCE = 20
 _INSTANT = 0.0001
 
 
-class Pace:
+class StepPace:
     """How many short steps a second this worker executes."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Allowance:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self.pace = Pace()
+        self.pace = StepPace()
 
     def most(self, *, ahead: bool) -> int:
         """How many may be held, or be about to."""

@@ -18,7 +18,7 @@ ANSWER_SECONDS = 1.0
 """Seconds after which the claimer no longer sleeps while an answer is on its way: it may never come."""
 
 
-class Ready(NamedTuple):
+class ReadyClaim(NamedTuple):
     """A claim that is ready to be sent; one of a certain task is given its id."""
 
     queue: str
@@ -27,7 +27,7 @@ class Ready(NamedTuple):
     send: Callable[[bytes], None]
 
 
-class Ahead:
+class Prefetch:
     """A claim that is ready, on its way, or answered. `hand_over` gets its rows, and `wake` wakes the claimer."""
 
     def __init__(
@@ -37,11 +37,11 @@ class Ahead:
         self._hand_over = hand_over
         self._wake = wake
         self._overdue: asyncio.TimerHandle | None = None
-        self._came: tuple[Ready, list[Claimed]] | None = None
+        self._came: tuple[ReadyClaim, list[Claimed]] | None = None
         self._fault: Exception | None = None
-        self.sent: tuple[Ready, float] | None = None
+        self.sent: tuple[ReadyClaim, float] | None = None
         """The one that is on its way, and since when."""
-        self.ready: tuple[Ready, Ready] | None = None
+        self.ready: tuple[ReadyClaim, ReadyClaim] | None = None
         """One of any tasks, and one of a certain task."""
 
     @property
@@ -54,9 +54,9 @@ class Ahead:
         send_one = await self._link.sender(one, self._arrived, "id")
         if send is not None and send_one is not None:
             # However few slots are free: that a certain task was there tells nothing of others.
-            self.ready = Ready(queue, any, limit, send), Ready(queue, one, limit + 1, send_one)
+            self.ready = ReadyClaim(queue, any, limit, send), ReadyClaim(queue, one, limit + 1, send_one)
 
-    def send(self, ready: Ready, raw_id: bytes = b"") -> None:
+    def send(self, ready: ReadyClaim, raw_id: bytes = b"") -> None:
         """Sends one of them."""
         self.ready, self.sent = None, (ready, now())
         ready.send(raw_id)
@@ -84,7 +84,7 @@ class Ahead:
             self._take_in(*self.sent)
         self._wake()
 
-    def _take_in(self, claim: Ready, sent: float) -> None:
+    def _take_in(self, claim: ReadyClaim, sent: float) -> None:
         try:
             rows = self._link.answer_now(claim.query)
         except Exception:

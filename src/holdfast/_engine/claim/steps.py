@@ -9,7 +9,7 @@ from holdfast.errors import ConfigError
 
 
 @dataclass(slots=True)
-class Known:
+class KnownSteps:
     """The steps that a worker claims, as `kind.Step` with their old names.
 
     `crash_limits` is JSON: one number if it is the same for all, else an object by step. `crash_limits_ahead` is for
@@ -25,7 +25,7 @@ class Known:
     number: int = 0
 
     @classmethod
-    def of(cls, tasks: Tasks, only: Sequence[str] = ()) -> "Known":
+    def of(cls, tasks: Tasks, only: Sequence[str] = ()) -> "KnownSteps":
         """All steps of these tasks, or only those named, as `kind` or `kind.Step`."""
         if only:
             _check(tasks, only)
@@ -41,7 +41,7 @@ class Known:
 
     def learn(self, tasks: Tasks, only: Sequence[str]) -> None:
         """Takes up what was declared since."""
-        found = Known.of(tasks, only)
+        found = KnownSteps.of(tasks, only)
         for each in fields(self):
             setattr(self, each.name, getattr(found, each.name))
 

@@ -58,7 +58,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 @dataclass(slots=True)
-class BeatReport:
+class HeartbeatReport:
     """What a beat found out."""
 
     lost: list[Attempt] = field(default_factory=list)
@@ -66,7 +66,7 @@ class BeatReport:
     stop_requested: bool = False
 
 
-class Beat:
+class Heartbeat:
     """Renews the leases of one worker."""
 
     def __init__(
@@ -151,8 +151,8 @@ class Beat:
             raise
         return self._interval * random.uniform(0.9, 1.0)  # noqa: S311
 
-    async def _beat(self, link: Link, renews: bool) -> BeatReport:
-        report = BeatReport()
+    async def _beat(self, link: Link, renews: bool) -> HeartbeatReport:
+        report = HeartbeatReport()
         due = now() - self._interval
         held: dict[tuple[str, UUID], list[Attempt]] = {}
         for attempt in list(self._roster.held.values()):
@@ -165,7 +165,7 @@ class Beat:
         return report
 
     async def _renew(
-        self, link: Link, queue: str, worker_id: UUID, attempts: list[Attempt], report: BeatReport
+        self, link: Link, queue: str, worker_id: UUID, attempts: list[Attempt], report: HeartbeatReport
     ) -> None:
         ids = [a.id for a in attempts]
         begun = [a.id for a in attempts if a.handle is not None]
@@ -181,7 +181,7 @@ class Beat:
                     report.lost.append(attempt)
         report.cancelled += [a for a in attempts if a.id in beaten and beaten[a.id].cancelled]
 
-    def _tell(self, report: BeatReport) -> None:
+    def _tell(self, report: HeartbeatReport) -> None:
         if report.lost or report.cancelled or report.stop_requested:
             try:
                 self._main.call_soon_threadsafe(self._on_heartbeat.answered, report)

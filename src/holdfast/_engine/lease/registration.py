@@ -33,7 +33,7 @@ TELL_EVERY = 5.0
 """Seconds after which it says again that it waits."""
 
 
-class Presence:
+class Registration:
     """The worker's row, and the kinds it declares."""
 
     def __init__(self, shared: Shared, link: Link, direct: Link | None, version: str) -> None:

@@ -33,20 +33,20 @@ PIECES = 50
 
 
 @dataclass(slots=True)
-class Done:
+class ChoreResult:
     """What a chore did, in words, and whether there is more to be done soon."""
 
     what: list[str] = field(default_factory=list)
     more: bool = False
 
 
-async def make_partitions(link: Link, queries: Queries) -> Done:
+async def make_partitions(link: Link, queries: Queries) -> ChoreResult:
     """Partitions for the coming days."""
     await link.transact([queries.ensure_partitions()], lock_timeout=LOCK_TIMEOUT)
-    return Done()
+    return ChoreResult()
 
 
-async def drop_old_days(link: Link, queries: Queries) -> Done:
+async def drop_old_days(link: Link, queries: Queries) -> ChoreResult:
     """Days that are older than the longest retention."""
     if not await link.run(history.owned(queries)):
         return await _drop_for_others(link, queries)
@@ -57,7 +57,7 @@ async def drop_old_days(link: Link, queries: Queries) -> Done:
         if not is_deadlock(error):
             raise
         log.debug("another worker is dropping old history: %s", error)
-        return Done(more=True)
+        return ChoreResult(more=True)
     dropped: dict[date, int] = defaultdict(int)
     for partition in found[:PARTITIONS]:
         try:
@@ -71,10 +71,10 @@ async def drop_old_days(link: Link, queries: Queries) -> Done:
         else:
             if size is not None:
                 dropped[partition.day] += size
-    return Done(_told(dropped), more=bool(dropped) and len(found) > PARTITIONS)
+    return ChoreResult(_told(dropped), more=bool(dropped) and len(found) > PARTITIONS)
 
 
-async def _drop_for_others(link: Link, queries: Queries) -> Done:
+async def _drop_for_others(link: Link, queries: Queries) -> ChoreResult:
     """The same for a role that does not own the tables, by a function: others wait while it waits, so not for long."""
     dropped: dict[date, int] = defaultdict(int)
     for _ in range(PARTITIONS):
@@ -91,15 +91,15 @@ async def _drop_for_others(link: Link, queries: Queries) -> Done:
         day, size = found
         dropped[day] += size
     else:
-        return Done(_told(dropped), more=True)
-    return Done(_told(dropped))
+        return ChoreResult(_told(dropped), more=True)
+    return ChoreResult(_told(dropped))
 
 
 def _told(dropped: Mapping[date, int]) -> list[str]:
     return [f"dropped the history of {day} ({in_bytes(size)})" for day, size in sorted(dropped.items())]
 
 
-async def sweep_queues(link: Link, queries: Queries) -> Done:
+async def sweep_queues(link: Link, queries: Queries) -> ChoreResult:
     """Rows of queues with a shorter retention, from the days that others still keep."""
     deleted: dict[str, int] = defaultdict(int)
     swept = None
@@ -109,40 +109,40 @@ async def sweep_queues(link: Link, queries: Queries) -> Done:
             break
         deleted[swept.name] += swept.rows
     what = [f"deleted {rows:,} rows from {name}" for name, rows in deleted.items() if rows]
-    return Done(what, more=swept is not None)
+    return ChoreResult(what, more=swept is not None)
 
 
-async def forget_workers(link: Link, queries: Queries) -> Done:
+async def forget_workers(link: Link, queries: Queries) -> ChoreResult:
     """Workers that stopped longer ago than history is kept."""
     count = await link.run(history.forget_workers(queries, ROWS))
-    return Done([f"forgot {count:,} stopped workers"] if count else [], more=count >= ROWS)
+    return ChoreResult([f"forgot {count:,} stopped workers"] if count else [], more=count >= ROWS)
 
 
-async def forget_changes(link: Link, queries: Queries) -> Done:
+async def forget_changes(link: Link, queries: Queries) -> ChoreResult:
     """What people did long ago."""
     count = await link.run(history.forget_changes(queries, ROWS))
-    return Done([f"forgot {count:,} old changes"] if count else [], more=count >= ROWS)
+    return ChoreResult([f"forgot {count:,} old changes"] if count else [], more=count >= ROWS)
 
 
-async def sweep_progress(link: Link, queries: Queries) -> Done:
+async def sweep_progress(link: Link, queries: Queries) -> ChoreResult:
     """Progress that workers left behind when they died."""
     count = await link.run(queries.sweep_progress(ROWS))
-    return Done(more=count >= ROWS)
+    return ChoreResult(more=count >= ROWS)
 
 
-async def sweep_keys(link: Link, queries: Queries) -> Done:
+async def sweep_keys(link: Link, queries: Queries) -> ChoreResult:
     """Keys that hold no longer."""
     count = await link.run(queries.sweep_keys(ROWS))
-    return Done([f"swept {count:,} keys that hold no longer"] if count else [], more=count >= ROWS)
+    return ChoreResult([f"swept {count:,} keys that hold no longer"] if count else [], more=count >= ROWS)
 
 
-async def forget_occurrences(link: Link, queries: Queries) -> Done:
+async def forget_occurrences(link: Link, queries: Queries) -> ChoreResult:
     """Occurrences of schedules whose tasks are no longer in the history."""
     count = await link.run(schedules.sweep(queries, ROWS))
-    return Done([f"forgot {count:,} old occurrences"] if count else [], more=count >= ROWS)
+    return ChoreResult([f"forgot {count:,} old occurrences"] if count else [], more=count >= ROWS)
 
 
-async def count_figures(link: Link, queries: Queries) -> Done:
+async def count_figures(link: Link, queries: Queries) -> ChoreResult:
     """Minutes that have ended."""
     made = 0
     for _ in range(PIECES):
@@ -151,16 +151,16 @@ async def count_figures(link: Link, queries: Queries) -> Done:
         if not rolled.more:
             break
     else:
-        return Done(more=True)
+        return ChoreResult(more=True)
     if made:
         await link.run(figures.summarize(queries))
-    return Done()
+    return ChoreResult()
 
 
-async def forget_figures(link: Link, queries: Queries) -> Done:
+async def forget_figures(link: Link, queries: Queries) -> ChoreResult:
     """Figures that are no longer kept."""
     count = await link.run(figures.forget(queries, ROWS))
-    return Done(more=count >= ROWS)
+    return ChoreResult(more=count >= ROWS)
 
 
 def in_bytes(size: float) -> str:

@@ -18,7 +18,7 @@ from holdfast._db.errors import explained, is_passing, is_unknown
 from holdfast._engine.loops import Loop, Pulse, Words
 from holdfast._engine.maintain.chores import (
     LOCK_TIMEOUT,
-    Done,
+    ChoreResult,
     count_figures,
     drop_old_days,
     forget_changes,
@@ -41,7 +41,7 @@ log = Log("holdfast.worker")
 
 WORDS = Words(log, "maintenance is interrupted")
 
-Chore: TypeAlias = Callable[[Link, Queries], Awaitable[Done]]
+Chore: TypeAlias = Callable[[Link, Queries], Awaitable[ChoreResult]]
 
 COUNTING: dict[str, Chore] = {"counting figures": count_figures}
 """What is done more often than the rest."""
@@ -128,7 +128,7 @@ class Maintenance:
             return place.is_to_count
         return True
 
-    async def _pass(self, chores: Mapping[str, Chore]) -> Done:
+    async def _pass(self, chores: Mapping[str, Chore]) -> ChoreResult:
         done, failures = await self.once(chores)
         for each in done.what:
             log.info("%s", each)
@@ -137,9 +137,9 @@ class Maintenance:
         self._failing = self._failing - chores.keys() | failures.keys()
         return done
 
-    async def once(self, chores: Mapping[str, Chore] = CHORES) -> tuple[Done, dict[str, Exception]]:
+    async def once(self, chores: Mapping[str, Chore] = CHORES) -> tuple[ChoreResult, dict[str, Exception]]:
         """One pass: what was done, and what failed."""
-        whole, failures = Done(), dict[str, Exception]()
+        whole, failures = ChoreResult(), dict[str, Exception]()
         try:
             await self._propose()
             for name, chore in chores.items():

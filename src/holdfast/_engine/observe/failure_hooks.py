@@ -25,7 +25,7 @@ Hook: TypeAlias = Callable[[Failure], Awaitable[None] | None]
 HOOK_SECONDS = 30.0
 
 
-class Hooks:
+class FailureHooks:
     """The failure hooks of one worker."""
 
     def __init__(self, tasks: Tasks) -> None:

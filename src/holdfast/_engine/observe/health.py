@@ -7,7 +7,7 @@ who ask the database.
 import asyncio
 from collections.abc import Callable
 
-from holdfast._engine.observe.http import Probes, Reply
+from holdfast._engine.observe.http import HttpServer, Reply
 from holdfast._engine.run.roster import Roster
 from holdfast._engine.settle.ending import Ending
 from holdfast._engine.shared import Shared
@@ -15,7 +15,7 @@ from holdfast._engine.shared import Shared
 NO_METRICS = {"error": "metrics need prometheus-client: pip install 'holdfast[metrics]'"}
 
 
-class Watch:
+class Health:
     """One worker as others see it."""
 
     def __init__(self, shared: Shared) -> None:
@@ -24,11 +24,13 @@ class Watch:
         self.pulse = shared.pulse
         settings = shared.settings
         self.count: Callable[[Ending], None] | None = None
-        self.probes: Probes | None = None
+        self.probes: HttpServer | None = None
         self._answering: asyncio.Task[None] | None = None
         if settings.http is not None:
             metrics = self._counting(shared.roster)
-            self.probes = Probes(settings.http, {"/healthz": self._alive, "/readyz": self.ready, "/metrics": metrics})
+            self.probes = HttpServer(
+                settings.http, {"/healthz": self._alive, "/readyz": self.ready, "/metrics": metrics}
+            )
 
     async def __aenter__(self) -> None:
         if self.probes is not None:

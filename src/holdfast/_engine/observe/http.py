@@ -42,7 +42,7 @@ class Reply:
         return cls(code, json.dumps(told).encode() + b"\n")
 
 
-class Probes:
+class HttpServer:
     """Answers at some paths for as long as it is run."""
 
     def __init__(self, address: tuple[str, int], paths: Mapping[str, Callable[[], Reply]]) -> None:

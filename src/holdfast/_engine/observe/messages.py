@@ -6,16 +6,16 @@ from uuid import UUID
 
 from holdfast._db.driver.session import Link
 from holdfast._engine.claim.claimer import Claimer
-from holdfast._engine.lease.heartbeat import BeatReport
-from holdfast._engine.lease.registration import Presence
+from holdfast._engine.lease.heartbeat import HeartbeatReport
+from holdfast._engine.lease.registration import Registration
 from holdfast._engine.maintain.scheduler import Scheduler
-from holdfast._engine.observe.notifications import News
+from holdfast._engine.observe.notifications import Notifications
 from holdfast._engine.run.attempt import Attempt
-from holdfast._engine.run.dispatcher import Dispatch
+from holdfast._engine.run.dispatcher import Dispatcher
 from holdfast._engine.shared import Shared
 
 
-class Hearing:
+class Messages:
     """Passes on what others say to whom it concerns."""
 
     def __init__(
@@ -23,9 +23,9 @@ class Hearing:
         shared: Shared,
         link: Link,
         claimer: Claimer,
-        dispatch: Dispatch,
-        news: News,
-        presence: Presence,
+        dispatcher: Dispatcher,
+        notifications: Notifications,
+        registration: Registration,
         scheduler: Scheduler,
     ) -> None:
         self._link = link
@@ -34,21 +34,21 @@ class Hearing:
         self._queues = shared.settings.queues
         self._life = shared.life
         self._claimer = claimer
-        self._dispatch = dispatch
-        self._news = news
-        self._presence = presence
+        self._dispatcher = dispatcher
+        self._notifications = notifications
+        self._registration = registration
         self._scheduler = scheduler
 
-    def answered(self, report: BeatReport) -> None:
+    def answered(self, report: HeartbeatReport) -> None:
         """The answer to a beat."""
         for attempt in report.lost:
             # One that has ended is the settler's business: its record may just be under way.
             # One that moved by itself is let go on purpose.
             is_ours = self._roster.holds(attempt) and attempt.moved is None
             if is_ours and (attempt.handle is not None or attempt in self._roster.ready):
-                self._dispatch.lose(attempt)
+                self._dispatcher.lose(attempt)
         for attempt in report.cancelled:
-            self._dispatch.cancel(attempt)
+            self._dispatcher.cancel(attempt)
         if report.stop_requested:
             self._life.stop_for_good()
 
@@ -65,7 +65,7 @@ class Hearing:
                 if attempt is not None:
                     self._looking = asyncio.get_running_loop().create_task(self._look_whether_cancelled(attempt))
         elif word == "wait":
-            self._news.hear(rest)
+            self._notifications.hear(rest)
         elif word == "pause":
             self._claimer.look_anew()
         elif word == "schedule":
@@ -78,8 +78,8 @@ class Hearing:
         with suppress(Exception):
             fences = await self._link.run(self._queries.fences(attempt.queue, [attempt.id]))
             if attempt.id in fences and fences[attempt.id].cancelled:
-                self._dispatch.cancel(attempt)
+                self._dispatcher.cancel(attempt)
 
     async def _look_whether_to_stop(self) -> None:
-        if await self._presence.asked_to_stop(self._roster.stuck):
+        if await self._registration.asked_to_stop(self._roster.stuck):
             self._life.stop_for_good()

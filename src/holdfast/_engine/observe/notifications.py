@@ -22,7 +22,7 @@ REMEMBERED_SECONDS = 90.0
 IN_A_WORD = 200
 
 
-class News:
+class Notifications:
     """Tells of ends and failures, many at once."""
 
     def __init__(self, link: Link, queries: Queries) -> None:

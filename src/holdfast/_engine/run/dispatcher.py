@@ -14,12 +14,12 @@ from holdfast._engine.claim.bell import Bell
 from holdfast._engine.events import OnEnded
 from holdfast._engine.observe.task_log import tell_error
 from holdfast._engine.run.attempt import Attempt, Interruption, fields, now
-from holdfast._engine.run.executor import Execution
-from holdfast._engine.run.inline import ENDED, Rest, Runner
+from holdfast._engine.run.executor import Executor
+from holdfast._engine.run.inline import ENDED, InlineRest, InlineRunner
 from holdfast._engine.run.start_mark import StartMark
 from holdfast._engine.run.transactional import TransactionalSteps
 from holdfast._engine.settle.consequences import Consequences
-from holdfast._engine.settle.ending import Ending, Recorded, Unsure, continued
+from holdfast._engine.settle.ending import AlreadyRecorded, Ending, MaybeRecorded, continued
 from holdfast._engine.shared import Shared
 from holdfast._model.declare.step import Step
 from holdfast._model.run.outcome import NO_RESULT, Cancelled, Outcome, Released
@@ -38,13 +38,13 @@ _UNEXECUTED = Released(delay=60.0)
 class Executors:
     """How the attempts of one worker are executed, marked and traced."""
 
-    plain: Execution
+    plain: Executor
     transactional: TransactionalSteps
     start_mark: StartMark
     tracing: Tracing | None = None
 
 
-class Dispatch:
+class Dispatcher:
     """Gives slots to the attempts of one worker and hands their outcomes to the settler."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Dispatch:
         self._start_mark = executors.start_mark
         self._forks = forks.count
         self._starter: asyncio.Task[None] | None = None
-        self._runner: Runner[Attempt] | None = None
+        self._runner: InlineRunner[Attempt] | None = None
         self._waits: set[Step] = set()
         """Steps that have waited for something before: they get a Task of their own at once."""
         self._context = copy_context()
@@ -172,7 +172,7 @@ class Dispatch:
                 pass
             await rest
 
-    async def _until_one_waits(self, first: Attempt) -> Rest | None:
+    async def _until_one_waits(self, first: Attempt) -> InlineRest | None:
         this, flag, roster = asyncio.current_task(), self._flag, self._roster
         moment = now()
         turn_ends = moment + TURN_SECONDS
@@ -182,7 +182,7 @@ class Dispatch:
             if self._is_late(attempt, moment) and self._contact.overdue:
                 self._end(attempt, Released())  # the fence decides whether it is still ours
             else:
-                runner, self._runner = self._runner or Runner(self._attend()), None
+                runner, self._runner = self._runner or InlineRunner(self._attend()), None
                 if (rest := runner.begin(attempt)) is not None:
                     self._waits.add(attempt.definition)
                     return rest
@@ -205,8 +205,8 @@ class Dispatch:
         while True:
             attempt: Attempt = yield ENDED
             steps = self.transactional if attempt.definition.transactional else self.execution
-            outcome: Outcome | Recorded | Unsure | None = _UNEXECUTED
-            tell: Callable[[Outcome | Recorded | Unsure | None], None] | None = None
+            outcome: Outcome | AlreadyRecorded | MaybeRecorded | None = _UNEXECUTED
+            tell: Callable[[Outcome | AlreadyRecorded | MaybeRecorded | None], None] | None = None
             try:
                 if attempt.unmarked and not (yield from self._start_mark.write(attempt).__await__()):
                     outcome = Released()
@@ -225,7 +225,7 @@ class Dispatch:
             self._end(attempt, outcome)
             del attempt, outcome, tell  # or they would live until the next one comes, with all that an error holds
 
-    def _end(self, attempt: Attempt, outcome: Outcome | Recorded | Unsure | None) -> None:
+    def _end(self, attempt: Attempt, outcome: Outcome | AlreadyRecorded | MaybeRecorded | None) -> None:
         """An attempt has ended: its outcome goes to the settler, and its slot to the next one."""
         if forks.count != self._forks:
             forks.end_child(f"{attempt.kind}.{attempt.step} forked")
@@ -239,7 +239,7 @@ class Dispatch:
                 self._pending.ended(attempt, NO_RESULT)
         elif outcome is None:
             roster.forget(attempt)
-        elif isinstance(outcome, (Recorded, Unsure)):
+        elif isinstance(outcome, (AlreadyRecorded, MaybeRecorded)):
             self._settled_elsewhere(outcome)
         elif roster.holds(attempt):
             self._pending.ended(attempt, outcome)
@@ -258,8 +258,8 @@ class Dispatch:
             return
         self.free(attempt)
 
-    def _settled_elsewhere(self, outcome: Recorded | Unsure) -> None:
-        if isinstance(outcome, Recorded):
+    def _settled_elsewhere(self, outcome: AlreadyRecorded | MaybeRecorded) -> None:
+        if isinstance(outcome, AlreadyRecorded):
             self.recorded(outcome.ending, outcome.claimed_at)
         else:
             self._pending.unsure(outcome.ending)

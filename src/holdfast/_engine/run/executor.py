@@ -17,7 +17,7 @@ from holdfast._engine.run.attempt import Attempt, Interruption
 from holdfast._engine.run.own_move import Moves, raised_after_move, returned_after_move
 from holdfast._engine.run.processes import Processes
 from holdfast._engine.run.threads import Threads, outcome_of
-from holdfast._engine.settle.ending import Unsure
+from holdfast._engine.settle.ending import MaybeRecorded
 from holdfast._model.declare.step import Step
 from holdfast._model.declare.tasks import Middleware, Tasks
 from holdfast._model.enqueue.overrides import own_step
@@ -35,7 +35,7 @@ _OURS = (Interruption.STOP, Interruption.CONTACT)
 """Interruptions that are no fault of the step: what it makes of them is not charged."""
 
 
-class Execution:
+class Executor:
     """Executes attempts for one worker."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Execution:
         self._threads = Threads()
         self._processes = Processes()
 
-    async def execute(self, attempt: Attempt) -> Outcome | Unsure | None:
+    async def execute(self, attempt: Attempt) -> Outcome | MaybeRecorded | None:
         """Runs an attempt to its end and gives what to record, or to find out; None if the lease is lost."""
         if attempt.headers is not None:
             attempt.definition = own_step(attempt.definition, attempt.strings())

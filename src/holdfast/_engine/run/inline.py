@@ -20,7 +20,7 @@ ENDED: Any = object()
 """What is yielded when one has ended, and the next may come."""
 
 
-class Runner(Generic[T]):
+class InlineRunner(Generic[T]):
     """Runs a generator that yields `ENDED` again and again, for the next one to be sent.
 
     It is of no use any more after one that waited, whose own it is then, or that raised.
@@ -34,14 +34,14 @@ class Runner(Generic[T]):
         self._send = each.send
         self._send(None)
 
-    def begin(self, one: T) -> "Rest | None":
+    def begin(self, one: T) -> "InlineRest | None":
         """Runs until it waits, and gives what is to be awaited then; None if this one has ended."""
         context = copy_context()
         awaited = context.run(self._send, one)
-        return None if awaited is ENDED else Rest(context, self._each, awaited, self._forks)
+        return None if awaited is ENDED else InlineRest(context, self._each, awaited, self._forks)
 
 
-class Rest:
+class InlineRest:
     """The rest of one that has begun. To be awaited at once: `awaited` is what it waits for."""
 
     __slots__ = ("_awaited", "_context", "_each", "_forks")

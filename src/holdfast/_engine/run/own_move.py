@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast._db.callers import run_on, run_on_sync
 from holdfast._engine.run.attempt import Attempt
-from holdfast._engine.settle.ending import Ending, Unsure
-from holdfast._engine.settle.statements import Group, write
+from holdfast._engine.settle.ending import Ending, MaybeRecorded
+from holdfast._engine.settle.statements import StatementGroup, write
 from holdfast._model.declare.tasks import Tasks
 from holdfast._model.json.codec import simple_error
 from holdfast._model.run.context import Context
@@ -57,7 +57,7 @@ class Moves:
         ending = Ending(attempt, outcome)
         statement = "advance" if isinstance(outcome, Advanced) else "finish"
         # Not kept: another worker may go on as soon as the transaction commits.
-        group = Group(attempt.queue, attempt.worker_id, statement, [ending], [ending])
+        group = StatementGroup(attempt.queue, attempt.worker_id, statement, [ending], [ending])
         query = write(self._queries, self._tasks, timedelta(0), group)
         yield from _needs_transaction(self._queries)
         # An error would end the user's transaction.
@@ -89,14 +89,14 @@ def _needs_transaction(queries: Queries) -> plans.Plan[None]:
             )
 
 
-def raised_after_move(attempt: Attempt, outcome: Outcome) -> Unsure:
+def raised_after_move(attempt: Attempt, outcome: Outcome) -> MaybeRecorded:
     """The step moved by itself and then raised: the move counts if it was committed, else what was raised."""
     ending: Ending = attempt.moved[1]
     ending.otherwise = outcome
-    return Unsure(ending)
+    return MaybeRecorded(ending)
 
 
-def returned_after_move(attempt: Attempt, returned: Any) -> Unsure:
+def returned_after_move(attempt: Attempt, returned: Any) -> MaybeRecorded:
     """The step moved by itself and returned: the move counts if it was committed."""
     value, ending = attempt.moved
     why = (
@@ -106,7 +106,7 @@ def returned_after_move(attempt: Attempt, returned: Any) -> Unsure:
     )
     name = f"{attempt.kind}.{attempt.step}"
     ending.otherwise = Failed(simple_error("holdfast.errors.DeclarationError", f"{name}: {why}"))
-    return Unsure(ending)
+    return MaybeRecorded(ending)
 
 
 def _message(outcome: Any) -> str:

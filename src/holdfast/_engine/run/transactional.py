@@ -20,8 +20,8 @@ from holdfast._db.errors import (
 )
 from holdfast._db.transactions import StepTransaction, Transactions
 from holdfast._engine.run.attempt import Attempt, fields, now
-from holdfast._engine.run.executor import Execution
-from holdfast._engine.settle.ending import Ending, Recorded, Times, Unsure
+from holdfast._engine.run.executor import Executor
+from holdfast._engine.settle.ending import AlreadyRecorded, Ending, MaybeRecorded, Times
 from holdfast._engine.settle.settlement import Settlement
 from holdfast._engine.settle.statements import groups
 from holdfast._model.json.codec import simple_error
@@ -58,7 +58,7 @@ _OUTLASTED = (
     "isolation level as it is, and lock the rows that must not change: SELECT … FOR UPDATE.)"
 )
 
-Answer: TypeAlias = Outcome | Recorded | Unsure | None
+Answer: TypeAlias = Outcome | AlreadyRecorded | MaybeRecorded | None
 
 
 class _RolledBack(Exception):
@@ -72,7 +72,7 @@ class _RolledBack(Exception):
 class TransactionalSteps:
     """Executes the transactional steps of one worker."""
 
-    def __init__(self, transactions: Transactions, execution: Execution, settlement: Settlement) -> None:
+    def __init__(self, transactions: Transactions, execution: Executor, settlement: Settlement) -> None:
         self._transactions = transactions
         self._execution = execution
         self._settlement = settlement
@@ -154,10 +154,10 @@ class TransactionalSteps:
             if is_unknown(error):
                 # Committed or not, nobody can tell: then the log says so, and else the step runs again.
                 ending.otherwise = Released()
-                return Unsure(ending)
+                return MaybeRecorded(ending)
             return self._failed(ending, error)
         await self._settlement.enqueued([ending])
-        return Recorded(ending, answer[attempt.id])
+        return AlreadyRecorded(ending, answer[attempt.id])
 
     async def _write(self, transaction: StepTransaction, ending: Ending) -> Times:
         children = plans.new_tasks(self._settlement.queries, ending.attempt.children)

@@ -5,8 +5,8 @@ from typing import TypeAlias
 from uuid import UUID
 
 from holdfast._engine.claim.bell import Bell
-from holdfast._engine.observe.failure_hooks import Hooks
-from holdfast._engine.observe.notifications import News
+from holdfast._engine.observe.failure_hooks import FailureHooks
+from holdfast._engine.observe.notifications import Notifications
 from holdfast._engine.observe.task_log import is_heard, tell_recorded
 from holdfast._engine.settle.ending import Ending
 from holdfast._model.run.outcome import Cancelled, Failed, Finished
@@ -19,10 +19,12 @@ ReapedObserver: TypeAlias = Callable[[str, list[Reaped]], None]
 class Consequences:
     """What follows in one worker. Observers see each recorded ending and each reaped task, before anything follows."""
 
-    def __init__(self, bell: Bell, hooks: Hooks, news: News, observers: Iterable[RecordedObserver] = ()) -> None:
+    def __init__(
+        self, bell: Bell, hooks: FailureHooks, notifications: Notifications, observers: Iterable[RecordedObserver] = ()
+    ) -> None:
         self._bell = bell
         self._hooks = hooks
-        self._news = news
+        self._notifications = notifications
         self._observers = list(observers)
         self._reaped_observers: list[ReapedObserver] = []
 
@@ -46,17 +48,17 @@ class Consequences:
             return
         if isinstance(ending.outcome, Failed):
             self._hooks.parked(ending.attempt, ending.outcome)
-            self._news.parked(ending.attempt.id)
+            self._notifications.parked(ending.attempt.id)
         elif isinstance(ending.outcome, (Finished, Cancelled)):
-            if self._news.awaited:
-                self._news.ended([ending.attempt.id])
+            if self._notifications.awaited:
+                self._notifications.ended([ending.attempt.id])
         else:
             # Something may be due sooner than the claimer meant to ask.
             self._bell.ring()
 
     def finished(self, endings: list[Ending], suspects: bool) -> None:
         """Many tasks are done, and that is recorded. As a rule nobody asks for each of them."""
-        if self._observers or self._news.awaited:
+        if self._observers or self._notifications.awaited:
             for ending in endings:
                 self.recorded(ending, False)
         elif suspects:
@@ -69,9 +71,9 @@ class Consequences:
         for task in tasks:
             self._hooks.reaped(queue, task)
             if task.state == "parked":
-                self._news.parked(task.id)
+                self._notifications.parked(task.id)
         self._bell.ring()
 
     def archived(self, ids: Iterable[UUID]) -> None:
         """The reaper has archived these."""
-        self._news.ended(ids)
+        self._notifications.ended(ids)

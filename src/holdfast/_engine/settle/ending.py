@@ -50,7 +50,7 @@ class Ending(msgspec.Struct, eq=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class AlreadyRecorded:
     """The outcome is already written, with the step's own writes. `claimed_at`: when a kept move began anew."""
 
     ending: Ending
@@ -58,7 +58,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsure:
+class MaybeRecorded:
     """The outcome may have been written, by a transaction whose end we do not know."""
 
     ending: Ending
@@ -75,9 +75,9 @@ _WORDS: dict[type, str] = {
 }
 
 
-def plain(outcome: "Outcome | Recorded | Unsure | None") -> Outcome | None:
+def plain(outcome: "Outcome | AlreadyRecorded | MaybeRecorded | None") -> Outcome | None:
     """How an attempt ended, whoever records it; None if its lease is lost."""
-    return outcome.ending.outcome if isinstance(outcome, (Recorded, Unsure)) else outcome
+    return outcome.ending.outcome if isinstance(outcome, (AlreadyRecorded, MaybeRecorded)) else outcome
 
 
 def word(outcome: Outcome | None) -> str:
@@ -93,7 +93,7 @@ def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:
     return ending.attempt.next(ending.outcome, definition, claimed_at, ending.sent)
 
 
-def telling(endings: list[Ending]) -> list[Ending]:
+def with_details(endings: list[Ending]) -> list[Ending]:
     """Those of which more is to be written than that they are done. As a rule there are none, and nothing else looks
     at each of a thousand."""
     return [e for e in endings if e.outcome is not NO_RESULT or e.attempt.children or e.attempt.told is not None]

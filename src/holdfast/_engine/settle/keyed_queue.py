@@ -14,7 +14,7 @@ from holdfast._engine.settle.ending import Ending
 ROUND_SECONDS = 0.5
 
 
-class Keyed:
+class KeyedQueue:
     """Those that wait to be written, the least often tried first; `resume` is called when a new round begins."""
 
     def __init__(self, resume: Callable[[], None]) -> None:

@@ -19,7 +19,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EndingFate:
     """An ending and its fate. AWAITED and CANCELLED: the row still waits for it. `claimed_at`: of a kept move."""
 
     ending: Ending
@@ -27,9 +27,9 @@ class Found:
     claimed_at: float | None = None
 
 
-async def look(link: Link, queries: Queries, endings: list[Ending]) -> list[Found]:
+async def read_fates(link: Link, queries: Queries, endings: list[Ending]) -> list[EndingFate]:
     """The fates of endings that may have been recorded: the log tells of those whose row has gone on."""
-    found: list[Found] = []
+    found: list[EndingFate] = []
     for queue, group in by_queue(endings):
         ids = [ending.attempt.id for ending in group]
         fences = await link.run(queries.fences(queue, ids))
@@ -37,13 +37,13 @@ async def look(link: Link, queries: Queries, endings: list[Ending]) -> list[Foun
         for ending in group:
             attempt, fence = ending.attempt, fences.get(ending.attempt.id)
             if fence is not None and intact(ending, fence):
-                found.append(Found(ending, Fate.CANCELLED if fence.cancelled else Fate.AWAITED))
+                found.append(EndingFate(ending, Fate.CANCELLED if fence.cancelled else Fate.AWAITED))
             elif fence is not None and moved_on(ending, fence):
-                found.append(Found(ending, Fate.RECORDED, fence.claimed_at))
+                found.append(EndingFate(ending, Fate.RECORDED, fence.claimed_at))
             elif isinstance(ending.outcome, Released) and ending.outcome.untouched:
-                found.append(Found(ending, Fate.RECORDED))  # nothing is logged of it, and nobody misses it
+                found.append(EndingFate(ending, Fate.RECORDED))  # nothing is logged of it, and nobody misses it
             elif logged.get((attempt.id, attempt.number), "lost") == "lost":
-                found.append(Found(ending, Fate.LOST))
+                found.append(EndingFate(ending, Fate.LOST))
             else:
-                found.append(Found(ending, Fate.RECORDED))
+                found.append(EndingFate(ending, Fate.RECORDED))
     return found

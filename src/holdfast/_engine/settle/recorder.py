@@ -21,12 +21,12 @@ from holdfast._engine.events import OnFinished, OnRecorded
 from holdfast._engine.observe.task_log import is_heard, tell_error
 from holdfast._engine.run.attempt import fields, now
 from holdfast._engine.settle import lost_answers
-from holdfast._engine.settle.ending import Ending, Times, telling
+from holdfast._engine.settle.ending import Ending, Times, with_details
 from holdfast._engine.settle.lost_answers import Fate
 from holdfast._engine.settle.partitions import TABLE_TIMEOUT
 from holdfast._engine.settle.pending import Pending
 from holdfast._engine.settle.settlement import Settlement
-from holdfast._engine.settle.statements import Group, groups
+from holdfast._engine.settle.statements import StatementGroup, groups
 from holdfast._engine.shared import Shared
 from holdfast._model.json.codec import simple_error
 from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished
@@ -94,7 +94,7 @@ class Recorder:
         if missing:
             await self._look_after(missing)
 
-    async def _pass_over_locked(self, sorted_out: list[Group], writes: list[Query[Times]]) -> None:
+    async def _pass_over_locked(self, sorted_out: list[StatementGroup], writes: list[Query[Times]]) -> None:
         """Somebody has locked a row: each statement by itself, passing over what is locked."""
         missing: list[Ending] = []
         for group, query in zip(sorted_out, writes, strict=True):
@@ -118,7 +118,7 @@ class Recorder:
         if len(batch) > 1:
             middle = len(batch) // 2
             for half in (batch[:middle], batch[middle:]):
-                await self.write_together(half, telling(half))
+                await self.write_together(half, with_details(half))
             return
         ending = batch[0]
         code = getattr(error, "sqlstate", None) or ""
@@ -185,7 +185,7 @@ class Recorder:
         ending.children, ending.outcome = (), outcome_of_error(attempt.definition, error, attempt.errors)
         tell_error(attempt, ending.outcome)
 
-    async def _take_in_all(self, group: Group, answer: Answer[Times]) -> list[Ending]:
+    async def _take_in_all(self, group: StatementGroup, answer: Answer[Times]) -> list[Ending]:
         """The same for what was written with others: as a rule all of them were recorded."""
         if group.statement == "keep" or answer.count != len(group.endings):
             return self._take_in(group.endings, await answer.read())  # what is only counted is all looked up
@@ -213,7 +213,7 @@ class Recorder:
     async def _look_after(self, missing: list[Ending]) -> None:
         """Endings that a write did not tell to be recorded, though we have its answer."""
         again: list[Ending] = []
-        for found in await lost_answers.look(self._link, self._queries, missing):
+        for found in await lost_answers.read_fates(self._link, self._queries, missing):
             ending = found.ending
             match found.fate:
                 case Fate.AWAITED | Fate.CANCELLED:

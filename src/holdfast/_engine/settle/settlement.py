@@ -7,7 +7,7 @@ from holdfast._engine.events import OnEnqueued
 from holdfast._engine.settle.continuation import Keeper
 from holdfast._engine.settle.ending import Ending, Times
 from holdfast._engine.settle.partitions import Partitions
-from holdfast._engine.settle.statements import Group, write
+from holdfast._engine.settle.statements import StatementGroup, write
 from holdfast._model.declare.tasks import Tasks
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -24,7 +24,7 @@ class Settlement:
     partitions: Partitions
     wake_ups: OnEnqueued
 
-    def statement(self, group: Group, *, together: bool = False) -> Query[Times]:
+    def statement(self, group: StatementGroup, *, together: bool = False) -> Query[Times]:
         """The statement that records a group of endings; see `statements.write`."""
         return write(self.queries, self.tasks, self.lease, group, together=together)
 

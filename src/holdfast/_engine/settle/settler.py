@@ -15,8 +15,8 @@ from holdfast._engine.loops import Loop, Words
 from holdfast._engine.observe.task_log import tell_error, tell_raised_after_move
 from holdfast._engine.run.attempt import now
 from holdfast._engine.settle import lost_answers
-from holdfast._engine.settle.ending import LARGEST_FLUSH, Ending, affordable, telling
-from holdfast._engine.settle.keyed_queue import Keyed
+from holdfast._engine.settle.ending import LARGEST_FLUSH, Ending, affordable, with_details
+from holdfast._engine.settle.keyed_queue import KeyedQueue
 from holdfast._engine.settle.lost_answers import Fate
 from holdfast._engine.settle.pending import Pending
 from holdfast._engine.settle.recorder import Recorder
@@ -39,7 +39,7 @@ class Settler:
         self._queries = shared.queries
         self._roster = shared.roster
         self._pending = pending
-        self._keyed = Keyed(resume=pending.wake.set)
+        self._keyed = KeyedQueue(resume=pending.wake.set)
         words = Words(log, self._interrupted, recovered="outcomes are recorded again")
         self._loop = Loop("settle", shared.pulse, shared.settings.poll, words)
         self.recorder = recorder
@@ -82,9 +82,9 @@ class Settler:
         if self._pending.endings:
             await self._gather()
             batch = self._pending.endings[:LARGEST_FLUSH]
-            if more := telling(batch):
+            if more := with_details(batch):
                 batch = batch[: affordable(batch)]
-                more = telling(batch)
+                more = with_details(batch)
             self._pending.endings = self._pending.endings[len(batch) :]
             await self._keeping(batch, self._flush(batch, more))
         until = now() + TURN_SECONDS
@@ -122,14 +122,14 @@ class Settler:
                     self._keyed.add(ending)
                 else:
                     plain.append(ending)
-            batch, more = plain, telling(plain)
+            batch, more = plain, with_details(plain)
         await self.recorder.write_together(batch, more)
         return True
 
     async def _read_back(self) -> None:
         """After a lost answer: find out what was recorded, and send only the rest again."""
         unsure = list(self._pending.doubtful)
-        answers = await lost_answers.look(self._link, self._queries, unsure)
+        answers = await lost_answers.read_fates(self._link, self._queries, unsure)
         del self._pending.doubtful[: len(unsure)]  # others may have come meanwhile
         for found in answers:
             ending = found.ending

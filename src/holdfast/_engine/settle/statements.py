@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast._engine.settle.continuation import Keeper
-from holdfast._engine.settle.ending import Ending, Times, telling
+from holdfast._engine.settle.ending import Ending, Times, with_details
 from holdfast._model.declare.tasks import Tasks
 from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Released, Retried, Snoozed
 from holdfast._sql.queries import Queries
@@ -18,7 +18,7 @@ from holdfast._sql.query import Query
 _encode = msgspec.json.Encoder().encode
 
 
-class Group(NamedTuple):
+class StatementGroup(NamedTuple):
     """What one statement is to write; `more`: the endings of which more is told than that they are done."""
 
     queue: str
@@ -28,17 +28,20 @@ class Group(NamedTuple):
     more: list[Ending]
 
 
-def groups(batch: list[Ending], more: list[Ending], keeper: Keeper) -> list[Group]:
+def groups(batch: list[Ending], more: list[Ending], keeper: Keeper) -> list[StatementGroup]:
     """The batch by queue, worker and statement; moves are kept here or not."""
     queue, worker = batch[0].attempt.queue, batch[0].attempt.worker_id
     if not more and not [e for e in batch if e.attempt.worker_id is not worker or e.attempt.queue is not queue]:
-        return [Group(queue, worker, "finish", batch, more)]
+        return [StatementGroup(queue, worker, "finish", batch, more)]
     found: dict[tuple[str, UUID, str], list[Ending]] = {}
     for ending in batch:
         key = ending.attempt.queue, ending.attempt.worker_id, _statement(ending, keeper)
         found.setdefault(key, []).append(ending)
     # In one order, so that two workers never wait for each other.
-    return [Group(*key, endings, telling(endings)) for key, endings in sorted(found.items(), key=itemgetter(0))]
+    return [
+        StatementGroup(*key, endings, with_details(endings))
+        for key, endings in sorted(found.items(), key=itemgetter(0))
+    ]
 
 
 def _statement(ending: Ending, keeper: Keeper) -> str:
@@ -56,7 +59,9 @@ def _statement(ending: Ending, keeper: Keeper) -> str:
             assert_never(unknown)
 
 
-def write(queries: Queries, tasks: Tasks, lease: timedelta, group: Group, *, together: bool = False) -> Query[Times]:
+def write(
+    queries: Queries, tasks: Tasks, lease: timedelta, group: StatementGroup, *, together: bool = False
+) -> Query[Times]:
     """The statement that records a group.
 
     `together` with others, what its steps enqueued comes along, and of those that are only done nothing comes back but

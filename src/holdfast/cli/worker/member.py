@@ -76,7 +76,7 @@ def _work(parent: Parent, order: Order) -> int:
         workers.append(made)
         obey(parent, made, running)
         if order["max_tasks"] is not None:
-            made.dispatch.retire_after(spread(order["max_tasks"], order["processes"]))
+            made.dispatcher.retire_after(spread(order["max_tasks"], order["processes"]))
         if order["max_memory"] is not None:
             watching = asyncio.get_running_loop().create_task(
                 _watch_memory(made, spread(order["max_memory"], order["processes"]))
