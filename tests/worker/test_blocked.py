@@ -124,14 +124,13 @@ async def test_M19_a_loop_under_a_debugger_is_not_blocked(
     holdfast: Harness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[blocked.Blocked] = []
-    seen: list[blocked.Blocked] = []
-    real = blocked.look
+    real = blocked.snapshot
 
     def look(*given: Any) -> blocked.Blocked:
         looks.append(real(*given))
         return looks[-1]
 
-    monkeypatch.setattr(blocked, "look", look)
+    monkeypatch.setattr(blocked, "snapshot", look)
     monkeypatch.setattr("os._exit", lambda code: pytest.fail("the process would have ended"))
 
     @holdfast.app.task
@@ -154,8 +153,8 @@ async def test_M19_a_loop_that_waits_is_not_blocked(holdfast: Harness) -> None:
     """As of a worker that is ending: nobody ticks any more, but the loop is free."""
     loop = asyncio.get_running_loop()
     thread, roster = threading.get_ident(), holdfast.worker(queues="default").roster
-    await asyncio.to_thread(block_until, lambda: blocked.look(loop, thread, roster).is_idle)
-    assert not blocked.look(loop, thread, roster).is_idle
+    await asyncio.to_thread(block_until, lambda: blocked.snapshot(loop, thread, roster).is_idle)
+    assert not blocked.snapshot(loop, thread, roster).is_idle
 
 
 def test_M19_a_process_that_was_stopped_as_a_whole_has_no_wedged_loop(monkeypatch: pytest.MonkeyPatch) -> None:

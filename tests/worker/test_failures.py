@@ -73,7 +73,7 @@ async def reap(holdfast: Harness) -> None:
     """As a worker does."""
     worker = holdfast.worker(queues=["default"])
     await worker.reaper.reap()
-    await worker.notifications.told()
+    await worker.notifications.all_sent()
     await until(lambda: not worker.hooks.busy, "for the hooks")
     await worker.reaper._link.close()
 

@@ -134,7 +134,7 @@ async def test_A3_what_the_reaper_parks_or_ends_is_told(holdfast: Harness) -> No
         await parked
     with pytest.raises(TaskCancelled):
         await cancelled
-    await worker.notifications.told()
+    await worker.notifications.all_sent()
     await worker.reaper._link.close()
 
 

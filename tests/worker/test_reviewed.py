@@ -166,13 +166,13 @@ async def test_M11_a_notification_alone_cancels_nothing(holdfast: Harness) -> No
     running = asyncio.create_task(worker.run())
     await until(lambda: worker.roster.busy == 1 and worker.listener.listening.is_set())
     looked: list[object] = []
-    look = worker.messages._look_whether_cancelled
+    look = worker.messages._check_cancelled
 
     async def looking(attempt: Any) -> None:
         await look(attempt)
         looked.append(attempt)
 
-    worker.messages._look_whether_cancelled = looking  # type: ignore[method-assign]
+    worker.messages._check_cancelled = looking  # type: ignore[method-assign]
     holdfast.sql("SELECT pg_notify('holdfast', $1)", f"cancel {ref.id}")
     await until(lambda: bool(looked))
     gate.set()

@@ -1,11 +1,14 @@
 """A worker: claims tasks, executes their steps, records how they ended, renews its leases, reaps lost ones.
 
-    claimer ──► dispatch ──► execution ──► settler ──► aftermath ──► (kept moves go back to dispatch)
-                  ▲ roster: what this worker holds. The beat (its own thread) renews it, and hearing passes on what
-                    others say about it; the reaper takes from lost workers; maintenance keeps the tables small
+    claimer ──► dispatcher ──► executor ──► settler ──► consequences
+                    ▲                          └── kept moves go back to the dispatcher
+
+The roster has what this worker holds. The heartbeat, in a thread of its own, renews the leases. Messages pass on the
+answers to heartbeats, and notifications. The reaper takes tasks from lost workers, the scheduler plans, and maintenance
+keeps the tables small. `events.py` has what the stages say to each other.
 
 Each loop has its own connection. Passing trouble with the database never ends a worker; an error that will not
-pass, or the death of any loop, ends it at once: a half-dead worker would keep tasks that nobody executes.
+pass, or the death of any loop, ends it at once: a half-dead worker would keep tasks without executing them.
 """
 
 import asyncio
@@ -291,7 +294,7 @@ class Worker:
                 raise HoldfastError(f"the loop {ended.get_name()!r} ended{how}: the worker cannot go on") from why
 
     async def _tick(self) -> None:
-        """Shows the beat that this loop lives, and sees that the beat does."""
+        """Shows the heartbeat that this event loop lives, and checks that the heartbeat does."""
         while True:
             if self.heartbeat.died_of is not None:
                 raise HoldfastError("the beat has died: the worker cannot go on") from self.heartbeat.died_of
@@ -307,7 +310,7 @@ class Worker:
             await asyncio.sleep(min(TICK, self.shared.settings.beat / 4))
 
     async def _learn(self) -> None:
-        """Takes up what is declared after the beginning: by a module that is loaded later, or at a prompt."""
+        """Takes up steps and schedules that are declared after the start: by a module loaded later, or at a prompt."""
         tasks, told = self.shared.tasks, (self.shared.known.number, len(self.shared.tasks._schedules))
         failed: tuple[int, int] | None = None
         while True:
@@ -317,7 +320,7 @@ class Worker:
                 continue
             try:
                 self.shared.known.learn(tasks, self.shared.settings.only)
-                await self.registration.tell_anew()
+                await self.registration.declare_again()
                 if self._plans:
                     await self.scheduler.learn(list(tasks._schedules.values()))
             except Exception as error:  # the database is away, or a module is just being loaded by another thread
@@ -347,7 +350,7 @@ class Worker:
 
     @property
     def _plans(self) -> bool:
-        """Whether it looks after schedules; the tables may be those of a version before."""
+        """Whether this worker plans schedules; the tables may be those of an earlier version."""
         return self.shared.settings.schedules and self.registration.schema_version >= SINCE
 
     # --- stopping
@@ -370,7 +373,7 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_FLUSH):
                 await self.settler.settled()
-                await self.notifications.told()
+                await self.notifications.all_sent()
                 await telling
                 recorded = True
         await self.hooks.until_done(max(LAST_WORDS, until - now()), unless=self.life.stop_at_once)

@@ -2,7 +2,7 @@
 
 While several queues have work, none holds more than an equal share of what the worker may hold; what one does not use
 goes to the others in the next round. A queue is *lively* if its last claim may have left something behind. The quiet
-ones are asked first, then the lively ones, whoever holds least before the others. So a queue in which something
+ones are asked first, then the lively ones, the one that holds least first. So a queue in which something
 becomes due gets the next slot that is free, however much waits elsewhere. With a single queue none of this matters.
 """
 
@@ -16,14 +16,14 @@ LARGEST_CLAIM = 1000
 
 
 class ClaimBudget:
-    """Who is asked next, and for how much."""
+    """Which queue is asked next, and for how many tasks."""
 
     def __init__(self, roster: Roster, queues: Sequence[str]) -> None:
         self._roster = roster
-        self._queues = list(queues)  # whoever was served least recently comes first
+        self._queues = list(queues)  # the queue that was served least recently comes first
         self._all = Allowance(roster.slots)
         self._own = {name: Allowance(lane.limit) for name, lane in roster.lanes.items() if lane.limit is not None}
-        # Nobody knows yet, and the first one asked must not take everything.
+        # Not known yet, and the first queue asked must not take all slots.
         self._lively = set(queues)
         self._unasked: set[str] = set()
         self._served = False
@@ -36,7 +36,7 @@ class ClaimBudget:
         rested, self._rested = self._rested, self._roster.rested
         if self._served:
             # A claim takes longer than a thousand short steps, and to wait for it is not to be slow. But when there was
-            # nothing to claim the pace falls, as nobody knows what comes next.
+            # nothing to claim the pace falls, as it is not known what comes next.
             self._starved += self._rested - rested
         moment = now()
         elapsed = max(0.0, moment - self._since - self._starved)
@@ -93,7 +93,7 @@ class ClaimBudget:
         return min(share, LARGEST_CLAIM)
 
     def learn(self, queue: str, *, served: bool, more: bool) -> None:
-        """Takes in what came of asking a queue, or that it is held back: then it is nobody's rival."""
+        """Takes in what came of asking a queue, or that it is held back: then it is no rival of other queues."""
         self._served = served
         if len(self._queues) > 1:
             self._unasked.discard(queue)

@@ -5,7 +5,7 @@ of a second; longer steps get no claim-ahead, so nothing sits claimed here while
 divided among several queues: see `budget`.
 
 Notifications only shorten the sleep. The order before sleeping is: the idle flag is committed, LISTEN is
-active, one last claim; so whoever enqueues after that claim sees the flag and notifies.
+active, one last claim; so a caller who enqueues after that claim sees the flag and notifies.
 """
 
 import asyncio
@@ -189,7 +189,7 @@ class Claimer:
             return self._hold_back(queue)
         limit = self._budget.share(queue)
         if limit <= 0:
-            return True  # for want of slots, not of tasks: whoever frees one must wake us
+            return True  # for want of slots, not of tasks: the dispatcher rings when one is free
         suspects = 0 if self._roster.on_probation() else 1
         sent, self._left_suspects, self._asked = now(), False, True
         ahead = limit > self._roster.slots - self._roster.taken
@@ -312,7 +312,7 @@ class Claimer:
         self.empty = False
 
     async def _until_due(self) -> float:
-        """Seconds until the next task is due. Whoever changes that wakes us, so it is not asked for at every turn."""
+        """Seconds until the next task is due. A change of that rings the bell, so it is not asked for at every turn."""
         if time.monotonic() >= min(self._due_at, self._ask_due_at):
             asked = time.monotonic()
             # What became due since the last claim counts, too: that claim has not seen it.

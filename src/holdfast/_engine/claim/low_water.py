@@ -11,7 +11,7 @@ from holdfast._sql.rows import Claimed
 
 MARK_SECONDS = 1.0
 LATE_SECONDS = 5.0
-"""Seconds after which hardly anybody commits a task that was due at once."""
+"""Seconds after which hardly any transaction commits a task that was due at once."""
 
 _BEGINNING = datetime(1000, 1, 1, tzinfo=UTC)
 _EXACT = 2.0**31
@@ -20,10 +20,10 @@ _ROUNDING = timedelta(milliseconds=1)
 
 
 class LowWaterMarks:
-    """Where the claimable tasks of one queue begin, per priority: what lies before was claimed, or is unclaimable.
+    """Where the claimable tasks of one queue begin, per priority: those before a mark were claimed or are unclaimable.
 
-    A place in the order of claims: a time, and an id among those of that time, for all tasks of a bulk enqueue are due
-    at one. A mark hides late commits and tasks put back: a full scan follows once a second while one is set.
+    A position in the order of claims: a time, and an id among those of that time, for all tasks of a bulk enqueue are
+    due at one. A mark hides late commits and tasks put back: a full scan follows once a second while one is set.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The claim that a resting worker has ready: sent by whoever wakes it, and taken in where its answer arrives.
+"""The claim that a resting claimer has ready: the bell sends it, and it is taken in where its answer arrives.
 
 Both happen in callbacks of the event loop, while the claimer sleeps: what it would do after the send takes a core from
 the server, and what it does with an answer can wait until the first step has begun. Whatever goes wrong in a callback
@@ -98,9 +98,9 @@ class Prefetch:
 
 
 def raw(id: str) -> bytes:
-    """An id that somebody has told us, as bytes; none if it is no id, for anybody may notify anything."""
+    """The id in a notification, as bytes; none if it is no id, for any session may notify anything."""
     try:
-        found = bytes.fromhex(id.replace("-", ""))
+        raw_id = bytes.fromhex(id.replace("-", ""))
     except ValueError:
         return b""
-    return found if len(found) == 16 else b""
+    return raw_id if len(raw_id) == 16 else b""

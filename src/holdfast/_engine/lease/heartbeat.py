@@ -1,13 +1,13 @@
-"""The beat: renews leases from a thread of its own, with an event loop and a connection of its own.
+"""The heartbeat: renews leases from a thread of its own, with an event loop and a connection of its own.
 
 So neither a blocked event loop, nor a busy interpreter, nor an empty pool can stop it. It renews only what has
 been held for longer than an interval: short tasks are never renewed. Its answers go to the worker's loop:
-which attempts are lost, which are cancelled, whether the worker was asked to stop. Between beats it writes what steps
-have told of themselves.
+which attempts are lost, which are cancelled, whether the worker was asked to stop. Between two heartbeats it writes
+the progress of steps.
 
-The other way round it watches the worker's loop: a live beat over a dead loop would keep tasks for ever. While a step
-blocks the loop, its lease is renewed, as it works. If anything else stands in the way, nothing is renewed after a lease
-length, so that others take the tasks over.
+The other way round it watches the worker's loop: a live heartbeat over a dead loop would keep tasks for ever. While
+a step blocks the loop, its lease is renewed, as it works. If anything else stands in the way, nothing is renewed after
+a lease length, so that other workers take the tasks over.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 @dataclass(slots=True)
 class HeartbeatReport:
-    """What a beat found out."""
+    """The answer to a heartbeat."""
 
     lost: list[Attempt] = field(default_factory=list)
     cancelled: list[Attempt] = field(default_factory=list)
@@ -173,7 +173,7 @@ class Heartbeat:
         beaten = {b.id: b for b in await link.run(self._queries.beat(queue, worker_id, ids, lease, begun=begun))}
         missing = [a for a in attempts if a.id not in beaten]
         if missing:
-            # Lost, or just locked by our own settle or by somebody's cancel: the row tells.
+            # Lost, or just locked by our own settler or by a cancellation: the row tells.
             fences = await link.run(self._queries.fences(queue, [a.id for a in missing]))
             for attempt in missing:
                 fence = fences.get(attempt.id)
@@ -203,8 +203,8 @@ class Heartbeat:
         """Whether the loop has stood still for longer than a lease, and no step is why."""
         if time.monotonic() - self.ticked_at <= self._lease:
             return False
-        found = watchdog.look(self._main, self._main_thread, self._roster)
-        return not (found.attempts or found.is_idle or found.is_debugged)
+        seen = watchdog.snapshot(self._main, self._main_thread, self._roster)
+        return not (seen.attempts or seen.is_idle or seen.is_debugged)
 
     def _check_loop(self) -> None:
         silent = time.monotonic() - self.ticked_at
@@ -215,26 +215,26 @@ class Heartbeat:
             return
         if self._warned and silent <= self._wedged_after:
             return
-        found = watchdog.look(self._main, self._main_thread, self._roster)
-        if found.is_debugged:
+        seen = watchdog.snapshot(self._main, self._main_thread, self._roster)
+        if seen.is_debugged:
             return
         if silent > self._wedged_after:
             log.critical(
                 "the event loop has not moved for %.0f s: this process ends, so that others take its tasks over. %s",
                 silent,
-                found.who,
+                seen.who,
             )
             os._exit(EXIT_WEDGED)
-        if found.is_idle:
-            return  # nobody ticks, because the worker is ending
+        if seen.is_idle:
+            return  # the worker is ending, and does not tick any more
         self._warned = True
-        if found.attempts:
+        if seen.attempts:
             log.warning(
                 "the event loop is blocked for %.1f s by %s: nothing else happens in this worker meanwhile. "
                 "Write def instead of async def, or call what blocks with asyncio.to_thread",
                 silent,
-                found.who,
-                extra=fields(found.attempts[0]) if len(found.attempts) == 1 else None,
+                seen.who,
+                extra=fields(seen.attempts[0]) if len(seen.attempts) == 1 else None,
             )
         else:
             log.error(
@@ -242,7 +242,7 @@ class Heartbeat:
                 "meanwhile. It stops renewing leases after %.0f s, so that others take its tasks over, and ends after "
                 "%.0f s. Restart it if you cannot wait; if the place is not in your code, report it as a bug",
                 silent,
-                found.who,
+                seen.who,
                 self._lease,
                 self._wedged_after,
             )

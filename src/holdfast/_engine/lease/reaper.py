@@ -2,9 +2,9 @@
 
 With it goes what else time undoes: tasks that were not started before their deadline.
 
-A worker reaps only after a lease length of continuous contact with the server, in which its own beats were accepted
-and nothing was lacking: after an outage, with a full disk, or when the clock has stepped, the others get that time to
-come back and renew, so nobody is charged for it.
+A worker reaps only after a lease length of continuous contact with the server, in which its own heartbeats were
+accepted and nothing was lacking: after an outage, with a full disk, or when the clock has stepped, the others get that
+time to come back and renew, so no task is charged for it.
 """
 
 import asyncio
@@ -61,21 +61,21 @@ class Reaper:
         return 0.0
 
     async def reap_if_allowed(self) -> Overdue:
-        """Looks for what is overdue, and reaps unless we were out of contact: then everybody may have been."""
+        """Reads what is overdue, and reaps unless this worker was out of contact: then all workers may have been."""
         asked = now()
-        found = await self._link.run(self._queries.overdue(self._queues))
-        silent, stepped = await self._was_silent(), await self._has_stepped(found.now, asked)
-        if found.leases and not silent and not stepped:
+        overdue = await self._link.run(self._queries.overdue(self._queues))
+        silent, stepped = await self._was_silent(), await self._has_stepped(overdue.now, asked)
+        if overdue.leases and not silent and not stepped:
             since, well = self._link.contact_since, self._contact.all_well_since
             if since is not None and well is not None and time.monotonic() - max(since, well) >= self._lease:
-                await self.reap(found.now)
-        return found
+                await self.reap(overdue.now)
+        return overdue
 
     async def reap(self, expired_by: datetime | None = None) -> None:
         """Takes back every lease in this worker's queues that had run out at a moment just read, or has run out.
 
-        What follows may be held up on its way for longer than a lease, as everybody's beats are: then it must not take
-        what ran out meanwhile.
+        The statements may be held up on their way for longer than a lease, as all heartbeats are: then they must not
+        take leases that ran out meanwhile.
         """
         for queue in self._queues:
             full = True
@@ -114,7 +114,7 @@ class Reaper:
                     self._on_reaped.archived(expired)
 
     async def _was_silent(self) -> bool:
-        """Whether we were stopped, or asleep with the machine: others may have been too, so contact begins anew."""
+        """Whether this process was stopped, or slept with the machine. So may others have: contact begins anew."""
         before, self._heard = self._heard, now()
         silent = self._heard - before > 1.3 * self._interval + self._lease / 3
         if silent:
@@ -122,7 +122,7 @@ class Reaper:
         return silent
 
     async def _has_stepped(self, clock: datetime, asked: float) -> bool:
-        """Whether the server's clock has run ahead of ours: leases seem to be over that nobody could renew so soon.
+        """Whether the server's clock has run ahead of ours: leases seem to be over that no worker could renew so soon.
 
         It was read at some moment since we asked: what a slow answer explains is no step.
         """
@@ -133,7 +133,7 @@ class Reaper:
         return stepped
 
     async def _record(self, query: Query[T]) -> T:
-        """Runs what writes to the log or the archive; a day may have begun that nobody has made partitions for."""
+        """Runs a statement that writes to the log or the archive; makes the partitions of the day if need be."""
         try:
             return await self._link.run(query)
         except Exception as error:

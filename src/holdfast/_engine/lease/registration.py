@@ -30,7 +30,7 @@ log = Log("holdfast.worker")
 FIRST_CONTACT = 30.0
 """Seconds a starting worker waits for a database that cannot be reached."""
 TELL_EVERY = 5.0
-"""Seconds after which it says again that it waits."""
+"""Seconds after which it logs again that it waits."""
 
 
 class Registration:
@@ -81,21 +81,21 @@ class Registration:
     async def _declare(self) -> None:
         self._declared = _declarations(self._tasks)
         for name, declared in self._declared.items():
-            await self._link.run(declared.told(self._queries, name))
+            await self._link.run(declared.statement(self._queries, name))
 
-    async def tell_anew(self) -> None:
-        """Tells what it knows by now: more was declared."""
+    async def declare_again(self) -> None:
+        """Declares the kinds again, and updates the row of the worker: more steps were declared."""
         await self._declare()
         if self._identity is not None:
             await self._link.run(self._registration(self._identity))
 
     async def _check_direct(self) -> None:
-        """A beat on another database would renew nothing, and a worker that listens there would hear nothing."""
+        """A heartbeat on another database would renew nothing, and no notification would come from there."""
         if self._direct is None:
             return
-        places = [await link.run(self._queries.place()) for link in (self._link, self._direct)]
+        databases = [await link.run(self._queries.place()) for link in (self._link, self._direct)]
         await self._direct.close()
-        if places[0] != places[1]:
+        if databases[0] != databases[1]:
             raise ConfigError(
                 "direct_url (HOLDFAST_DIRECT_URL) names another database than the URL: it must be the same one, "
                 "without the pooler. `holdfast config` shows both"
@@ -104,7 +104,7 @@ class Registration:
     async def introduce(self, worker_id: UUID) -> None:
         """Writes the worker's row; again under a new identity when the server changed."""
         if self._identity is not None:
-            # Whoever asked the old identity to stop meant this process.
+            # An operator who asked the old identity to stop meant this process.
             if await self._link.run(self._queries.seen(self._identity, 0)):
                 self._life.stop()
             await self._link.run(self._queries.stopped(self._identity))
@@ -134,7 +134,7 @@ class Registration:
         )
 
     async def asked_to_stop(self, stuck: int) -> bool:
-        """Whether somebody asked this worker to stop; no if the database cannot be asked."""
+        """Whether an operator asked this worker to stop; no if the database does not answer."""
         with suppress(Exception):
             return self._identity is not None and bool(await self._link.run(self._queries.seen(self._identity, stuck)))
         return False
@@ -163,7 +163,7 @@ class _Declaration(NamedTuple):
     was: list[str]
     about: dict[str, Any]
 
-    def told(self, queries: Queries, name: str) -> Query[None]:
+    def statement(self, queries: Queries, name: str) -> Query[None]:
         return queries.declare_kind(
             name,
             self.queue,

@@ -1,4 +1,4 @@
-"""Who blocks the event loop: looked up from another thread while it stands still."""
+"""The watchdog: another thread reads which step blocks the event loop while it stands still."""
 
 import asyncio
 import sys
@@ -35,7 +35,7 @@ class Blocked:
         return f"{shown} ({self.place})" if shown and self.place else shown or self.place or "unknown code"
 
 
-def look(loop: asyncio.AbstractEventLoop, thread: int, roster: Roster) -> Blocked:
+def snapshot(loop: asyncio.AbstractEventLoop, thread: int, roster: Roster) -> Blocked:
     """What happens in the thread of a loop just now."""
     frames = _frames(sys._current_frames().get(thread))
     current = asyncio.current_task(loop)

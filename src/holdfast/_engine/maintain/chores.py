@@ -1,7 +1,8 @@
 """Chores on the history: days are made ahead and dropped whole; queues that keep less are deleted from in slices.
 
-Nothing here may hold anybody up. A day is detached concurrently, then dropped; whoever reads it is waited for, but not
-long, and the next pass tries again. Several workers may do this at once: each statement bears being overtaken.
+No chore may hold up other sessions. A day is detached concurrently, then dropped. A chore waits for the sessions that
+read the day, but not long, and the next pass tries again. Several workers may do this at once: each statement bears
+being overtaken.
 """
 
 from collections import defaultdict

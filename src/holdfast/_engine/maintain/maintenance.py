@@ -65,14 +65,14 @@ EVERY = 600.0
 SOON = 5.0
 """Seconds, more or less, until the first pass, between passes, and until the next when one has left something."""
 COUNT = 20.0
-"""Seconds, more or less, between looks whether figures are to be counted; one worker of all does it."""
+"""Seconds, more or less, between two questions whether figures are to be counted; one worker of all counts them."""
 
 
 class Maintenance:
     """Does the chores of one schema, with a connection that is closed in between.
 
-    `retention`, in seconds, is what this worker was told: it counts if nobody has told the database. `glance` is a
-    connection that is open anyway, to see whether there is something to do.
+    `retention`, in seconds, is this worker's setting: it counts if the database has none yet. `glance` is a
+    connection that is open anyway, to ask whether there is something to do.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Maintenance:
         if now() >= self._all_at:
             done = await self._pass(CHORES)
             self._all_at = _soon(self.soon if done.more else self.every)
-        elif await self._look():
+        elif await self._is_to_count():
             await self._pass(COUNTING)
         self._count_at = _soon(self.count)
         return 0.0
@@ -116,16 +116,16 @@ class Maintenance:
     def _is_well(self) -> bool:
         return not self._failing
 
-    async def _look(self) -> bool:
-        """Whether there is a minute to count. If one is over that cannot be counted yet, notes whom it waits for."""
+    async def _is_to_count(self) -> bool:
+        """Whether there is a minute to count. If one cannot be counted yet, notes which sessions it waits for."""
         # If it cannot be asked, trying it tells why.
         with suppress(Exception):
-            place = await self._glance.run(figures.look(self._queries, timedelta(seconds=self.count / 2)))
-            if place is None:
+            minute = await self._glance.run(figures.look(self._queries, timedelta(seconds=self.count / 2)))
+            if minute is None:
                 return False
-            if place.is_to_note and not place.is_to_count:
+            if minute.is_to_note and not minute.is_to_count:
                 await self._glance.run(figures.note_open(self._queries))
-            return place.is_to_count
+            return minute.is_to_count
         return True
 
     async def _pass(self, chores: Mapping[str, Chore]) -> ChoreResult:

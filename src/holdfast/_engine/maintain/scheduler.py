@@ -1,4 +1,4 @@
-"""The scheduler: every worker looks after schedules; whoever comes first enqueues an occurrence, and it is done.
+"""The scheduler: every worker plans schedules. The first worker to come enqueues an occurrence, and it is done.
 
 There is no leader. A round reads what is due, asks for scopes (outside any transaction, with a time limit), then
 locks, works out and writes in one transaction per batch. It sleeps until the next plan time by the database's clock.
@@ -35,9 +35,9 @@ LONGEST_PAUSE = 10.0
 
 BATCH = 100
 LOOK_EVERY = 30.0
-"""Seconds after which it looks whether a schedule was added, if no notification says so."""
+"""Seconds after which a round reads the schedules again, if no notification says that one was added."""
 BUSY = 0.5
-"""Seconds until it looks again for what somebody else has locked."""
+"""Seconds until the next round if another session has locked what is due."""
 SCOPES_WITHIN = 30.0
 PATIENCE = 0.2
 """Seconds that a round waits for scopes; those that take longer are planned when they are there."""
@@ -133,7 +133,7 @@ class Scheduler:
         if soonest is None or soonest > LOOK_EVERY:
             return LOOK_EVERY
         if not found and soonest <= 0:
-            return BUSY  # somebody is just planning or changing it
+            return BUSY  # another worker is planning it, or an operator is changing it
         # Not all workers at the same instant: the first to come does the work.
         return max(0.0, soonest) + random.uniform(0.001, 0.02)  # noqa: S311 - no secret
 
@@ -224,7 +224,7 @@ class Scheduler:
         return answers
 
     async def _call(self, name: str, find: Callable[[], Any]) -> list[str]:
-        """Scopes by a function: a plain one in a thread, so that it blocks nobody."""
+        """Scopes by a function: a plain one in a thread, so that it does not block the event loop."""
         if inspect.iscoroutinefunction(find):
             return list(await find())
         found = await self._in_thread(name, find)
@@ -246,8 +246,8 @@ class Scheduler:
         try:
             ticked = await self._link.follow(schedules.tick(self._queries, candidates), lock_timeout=LOCK_TIMEOUT)
         except Exception as error:
-            # What is wrong with the connection would be so for all. Whatever else it is, also a key that somebody
-            # holds for long, comes of what one of these schedules says.
+            # An error of the connection would meet all schedules. Every other error, also a key that another session
+            # holds for long, comes from one of these schedules.
             if isinstance(error, DatabaseUnreachable) or (is_passing(error) and not is_contended(error)):
                 raise
             if len(candidates) == 1:

@@ -1,7 +1,7 @@
 """`/healthz`, `/readyz` and `/metrics` of a worker process: a small HTTP server in its event loop.
 
-It answers GET and nothing else, closes after each answer, and waits for nobody long. Because it lives in the worker's
-own loop, a loop that is blocked does not answer: then the process is not healthy.
+It answers GET and nothing else, closes after each answer, and waits for no client long. Because it lives in the
+worker's own loop, a loop that is blocked does not answer: then the process is not healthy.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class HttpServer:
                 writer.write(_written(reply))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asks badly is not answered
+            pass  # a request that is broken or too slow gets no answer
         finally:
             self._open -= 1
             writer.close()

@@ -1,4 +1,4 @@
-"""What others say to a worker: the answers to its beats, and notifications, which are hints and prove nothing."""
+"""Messages to a worker: the answers to its heartbeats, and notifications, which are hints and prove nothing."""
 
 import asyncio
 from contextlib import suppress
@@ -16,7 +16,7 @@ from holdfast._engine.shared import Shared
 
 
 class Messages:
-    """Passes on what others say to whom it concerns."""
+    """Passes each message on to the stage that acts on it."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Messages:
             with suppress(ValueError):
                 attempt = self._roster.find(UUID(rest))
                 if attempt is not None:
-                    self._looking = asyncio.get_running_loop().create_task(self._look_whether_cancelled(attempt))
+                    self._checking = asyncio.get_running_loop().create_task(self._check_cancelled(attempt))
         elif word == "wait":
             self._notifications.hear(rest)
         elif word == "pause":
@@ -71,15 +71,15 @@ class Messages:
         elif word == "schedule":
             self._scheduler.wake()
         elif word == "stop":
-            self._looking = asyncio.get_running_loop().create_task(self._look_whether_to_stop())
+            self._checking = asyncio.get_running_loop().create_task(self._check_stop())
 
-    async def _look_whether_cancelled(self, attempt: Attempt) -> None:
-        """Anybody may notify; only the row says that a task was cancelled. If it cannot be read, the beat will tell."""
+    async def _check_cancelled(self, attempt: Attempt) -> None:
+        """Any session may notify; only the row says that a task was cancelled. The heartbeat reads it as well."""
         with suppress(Exception):
             fences = await self._link.run(self._queries.fences(attempt.queue, [attempt.id]))
             if attempt.id in fences and fences[attempt.id].cancelled:
                 self._dispatcher.cancel(attempt)
 
-    async def _look_whether_to_stop(self) -> None:
+    async def _check_stop(self) -> None:
         if await self._registration.asked_to_stop(self._roster.stuck):
             self._life.stop_for_good()

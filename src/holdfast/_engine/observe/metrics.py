@@ -1,6 +1,6 @@
 """What a worker process counts for Prometheus, and how that and what is known of the database is written down.
 
-Attempts are counted in plain numbers, by the loop that records them, and turned into metrics when somebody asks. So it
+Attempts are counted in plain numbers, by the loop that records them, and turned into metrics when a client asks. So it
 costs an attempt next to nothing, and there is no registry that others could meet.
 """
 
@@ -24,7 +24,7 @@ BOUNDS = tuple(bound for bound in BUCKETS if 0.005 <= bound <= 5000)
 """The bounds of histograms, in seconds: some of those of figures."""
 
 MOST_QUEUES = 1000
-"""Queues that become labels: their names may come from anybody who enqueues."""
+"""Queues that become labels: any caller may make up their names."""
 
 _OUTCOMES: dict[type[Outcome], str] = {
     Finished: "done",

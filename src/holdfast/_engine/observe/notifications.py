@@ -1,7 +1,7 @@
-"""What a worker tells those who wait: that a task has ended whose result somebody waits for, that one was parked.
+"""Notifications to callers who wait: that a task has ended whose result they wait for, that a task was parked.
 
-All workers remember for whom somebody waits, since any of them may be the one that ends it. Only hints: whoever waits
-also looks by itself.
+All workers remember which tasks callers wait for, since any of them may be the one that ends it. Only hints: a caller
+who waits also polls.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ log = Log("holdfast.worker")
 REMEMBERED = 10_000
 """Tasks waited for that a worker remembers; of more it forgets the oldest."""
 REMEMBERED_SECONDS = 90.0
-"""Whoever still waits says so again within this time."""
+"""A caller who still waits says so again within this time."""
 IN_A_WORD = 200
 
 
 class Notifications:
-    """Tells of ends and failures, many at once."""
+    """Sends notifications of ends and failures, many at once."""
 
     def __init__(self, link: Link, queries: Queries) -> None:
         self._link = link
@@ -34,13 +34,13 @@ class Notifications:
         self._telling: asyncio.Task[None] | None = None
 
     def hear(self, ids: str) -> None:
-        """Somebody waits for these tasks."""
+        """A caller waits for these tasks."""
         now = monotonic()
         for text in ids.split():
             try:
                 number = UUID(text).int
             except ValueError:
-                continue  # anybody may notify anything
+                continue  # any session may notify anything
             self.awaited.pop(number, None)
             self.awaited[number] = now
         while self.awaited:
@@ -50,20 +50,20 @@ class Notifications:
             del self.awaited[oldest]
 
     def ended(self, ids: Iterable[UUID]) -> None:
-        """These tasks have ended, or are parked: whoever waits for one is told."""
-        found = [id for id in ids if self.awaited.pop(id.int, None) is not None]
-        if found:
-            self._ended += [id.hex for id in found]
+        """These tasks have ended, or are parked: callers who wait for one are notified."""
+        awaited = [id for id in ids if self.awaited.pop(id.int, None) is not None]
+        if awaited:
+            self._ended += [id.hex for id in awaited]
             self._begin()
 
     def parked(self, id: UUID) -> None:
-        """A task was parked: whoever follows the failures is told."""
+        """A task was parked: callers who follow the failures are notified."""
         self._failed = True
         self.ended([id])
         self._begin()
 
-    async def told(self) -> None:
-        """Waits until everything is told."""
+    async def all_sent(self) -> None:
+        """Waits until all notifications are sent."""
         while self._telling is not None:
             await asyncio.wait([self._telling])
 

@@ -1,7 +1,7 @@
 """What the log says about the end of attempts, under the logger `holdfast.task`.
 
 Errors are told by every worker, in one line. The other ends are told at level DEBUG, once they are recorded: a
-worker asks once whether anybody listens, so they cost nothing where nobody does. `holdfast dev` listens.
+worker asks once whether a handler takes that level, so they cost nothing where none does. `holdfast dev` listens.
 """
 
 import logging
@@ -45,13 +45,13 @@ def tell_error(attempt: Attempt, outcome: Outcome) -> None:
 
 
 def tell_raised_after_move(attempt: Attempt) -> None:
-    """Logs what a step raised although its own move was committed: the move counts, and nobody else would tell."""
+    """Logs what a step raised although its own move was committed: the move counts, and nothing else reports it."""
     text = "%s raised after its ctx.move was committed, in attempt %s: the task has moved. %r"
     log.warning(text, name(attempt), attempt.number, attempt.raised, extra=fields(attempt))
 
 
 def is_heard() -> bool:
-    """Whether anybody listens to more than errors."""
+    """Whether a handler takes more than errors."""
     return log.isEnabledFor(logging.DEBUG)
 
 

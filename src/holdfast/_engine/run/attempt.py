@@ -70,7 +70,7 @@ class Attempt(msgspec.Struct, eq=False):
     """It was claimed ahead, and the database must know that it begins before it does."""
     in_thread: bool = False
     thread: "Future[Any] | None" = None
-    """The step goes on in a thread, though nobody waits for it any more."""
+    """The thread in which the step goes on although the attempt was given up."""
     refusals: int = 0
     interruption: Interruption | None = None
     noticed: bool = False
@@ -114,7 +114,7 @@ class Attempt(msgspec.Struct, eq=False):
         try:
             return _decode_headers(self.headers)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            # Headers can be written by anybody with SQL; a step must not fail for them.
+            # Any session can write headers with SQL; a step must not fail for them.
             return {}
 
     def next(self, outcome: Advanced, definition: Step, claimed_at: float, held_since: float) -> "Attempt":

@@ -81,7 +81,7 @@ class Dispatcher:
         """New attempts wait for a slot, unless this very process still executes an earlier one of the same task."""
         roster = self._roster
         if attempts and self._is_late(attempts[0], now()):
-            # All are of one claim, and nobody renews what we do not know of yet: others may execute them by now.
+            # All are of one claim, and the heartbeat does not know them yet: other workers may execute them by now.
             for attempt in attempts:
                 former = roster.find(attempt.id)
                 if former is not None and former.handle is not None:
@@ -133,7 +133,7 @@ class Dispatcher:
         return True
 
     def _is_late(self, attempt: Attempt, moment: float) -> bool:
-        """Whether its lease has run out, if nobody has renewed it: this process may have stood still."""
+        """Whether its lease has run out, if the heartbeat has not renewed it: this process may have stood still."""
         return moment - attempt.held_since > self._lease
 
     def _give_back(self, attempt: Attempt, delay: float = 0.0) -> None:
@@ -188,7 +188,7 @@ class Dispatcher:
                     return rest
                 self._runner = runner
             if this is None or this.cancelling():
-                return None  # it has cancelled itself, and nobody else is to suffer for it
+                return None  # it has cancelled itself, and no other attempt is to suffer for it
             moment = now()
             if moment > turn_ends:
                 await asyncio.sleep(0)
@@ -281,7 +281,7 @@ class Dispatcher:
     # --- what must not go on
 
     def lose(self, attempt: Attempt) -> None:
-        """The lease was taken by somebody else: whatever the attempt comes to, nobody asks for it."""
+        """Another worker has taken the lease: the attempt is interrupted, and its outcome dropped."""
         log.warning(
             "the lease of %s.%s is lost: attempt %s is interrupted and its outcome dropped",
             attempt.kind,
@@ -304,7 +304,7 @@ class Dispatcher:
             self._pending.ended(attempt, Cancelled(""))
 
     def lose_contact(self) -> None:
-        """Somebody may have taken over what we hold: stop working on it; the fence decides later."""
+        """Other workers may have taken over what is held here: stop working on it; the fence decides later."""
         for attempt in list(self._roster.held.values()):
             if attempt.handle is not None and attempt.interruption is None:
                 log.warning(

@@ -16,7 +16,7 @@ import msgspec
 from holdfast._engine.run.attempt import Attempt, Interruption
 from holdfast._engine.run.own_move import Moves, raised_after_move, returned_after_move
 from holdfast._engine.run.processes import Processes
-from holdfast._engine.run.threads import Threads, outcome_of
+from holdfast._engine.run.threads import Threads, outcome_of, take_note
 from holdfast._engine.settle.ending import MaybeRecorded
 from holdfast._model.declare.step import Step
 from holdfast._model.declare.tasks import Middleware, Tasks
@@ -115,7 +115,7 @@ class Executor:
                 # A thread cannot be stopped: it is told by ctx.cancelled, and keeps its slot until it ends.
                 attempt.interruption = attempt.interruption or Interruption.CANCEL
                 attempt.thread = future
-                future.add_done_callback(_take_note)
+                future.add_done_callback(take_note)
             raise
         finally:
             attempt.in_thread = False
@@ -161,12 +161,6 @@ class Executor:
     async def close(self) -> None:
         self._threads.close()
         await self._processes.close()
-
-
-def _take_note(future: "asyncio.Future[Any]") -> None:
-    """What a thread that was given up raised is no news to anybody."""
-    if not future.cancelled():
-        future.exception()
 
 
 def _moves_checked(attempt: Attempt, outcome: Advanced) -> Outcome:

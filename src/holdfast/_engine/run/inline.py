@@ -4,7 +4,7 @@ Each runs in a context of its own, as a Task would give it. One that waits goes 
 which is its own from then on: so timeouts, cancellation and `asyncio.current_task()` are what they are everywhere.
 
 What is run is a generator that attends to one after another, and yields in between. A coroutine for each would have to
-return: to whoever runs it by hand that is an exception, with a traceback and all, which takes longer than many a step.
+return: to code that runs it by hand, that is an exception with a traceback, which takes longer than many a step.
 """
 
 from collections.abc import Generator

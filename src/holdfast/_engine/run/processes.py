@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from holdfast._db.driver import forks
 from holdfast._engine.run.attempt import Attempt
-from holdfast._engine.run.threads import Threads, outcome_of
+from holdfast._engine.run.threads import Threads, outcome_of, take_note
 from holdfast._model.declare.step import OWNER, Step
 from holdfast._model.enqueue.request import Request
 from holdfast._model.json.error_json import PLACE, message_of, place_of
@@ -81,7 +81,7 @@ class _Child:
         return self.pipe.recv()
 
     def kill(self) -> None:
-        """Ends the process; the pipe is closed by whoever waits at it, or with this object."""
+        """Ends the process; the thread that waits at the pipe closes it, or it is closed with this object."""
         self.process.kill()
 
 
@@ -130,7 +130,7 @@ class Processes:
                 child.loaded.add(step.module)
             async with limit:
                 asking = self._threads.run(lambda: child.ask(request, tell))
-                asking.add_done_callback(_take_note)  # nobody may be waiting any more when the child is killed
+                asking.add_done_callback(take_note)  # the attempt may have ended when the child is killed
                 ok, answer = await outcome_of(asking)
         except BaseException:
             self._all.discard(child)
@@ -165,11 +165,6 @@ class Processes:
         self._all.clear()
         self._idle.clear()
         self._threads.close()
-
-
-def _take_note(asking: "asyncio.Future[Any]") -> None:
-    if not asking.cancelled():
-        asking.exception()
 
 
 def _end_unwanted(starting: "asyncio.Future[_Child]") -> None:
@@ -232,7 +227,7 @@ def _run(request: dict[str, Any], teller: _Teller) -> tuple[bool, Any]:
         context = Context(request["attempt"], Offers(tell=teller.tell))
         current_context.set(context)
         returned = step.call(step.decode(request["args"]), context)
-        # How to read a result stays here: it is code, and nobody asks for it there.
+        # How to read a result stays here: it is code, and not needed there.
         return True, (returned, [replace(each, decode_result=None) for each in context._enqueued or ()])
     except BaseException as error:
         return False, _portable(error)
@@ -265,7 +260,7 @@ def _portable(error: BaseException) -> BaseException:
 
 
 def _watch(pipe: "Connection[Any, Any]", parent: int, ended: threading.Event) -> None:
-    # While a step runs nobody reads the pipe: look for the parent in its place.
+    # While a step runs the pipe is not read: the parent itself is checked.
     while not ended.wait(0.5):
         if os.getppid() != parent:
             os._exit(1)

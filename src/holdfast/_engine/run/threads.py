@@ -78,7 +78,7 @@ def _tell(
         else:
             future.set_exception(_Raised(error))
 
-    # A closed loop means: the worker has given this thread up and nobody waits for it.
+    # A closed loop means: the worker has given this thread up and does not wait for it.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(settle)
 
@@ -97,3 +97,9 @@ async def outcome_of(future: "asyncio.Future[Any]") -> Any:
         return await asyncio.shield(future)
     except _Raised as carried:
         raise carried.error from None
+
+
+def take_note(future: "asyncio.Future[Any]") -> None:
+    """Takes note of what a call raised that was given up, or asyncio would log it."""
+    if not future.cancelled():
+        future.exception()

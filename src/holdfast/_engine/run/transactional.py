@@ -1,7 +1,8 @@
 """Steps with `transactional=True`: what they write, and the record of their outcome, commit together or not at all.
 
-The fence is asked only at the end, by the write of the outcome: a row locked at the beginning would hold up beats and
-everybody else. Nothing commits unless the step returned; every other outcome rolls back and is recorded by the settler.
+The fence is checked only at the end, by the write of the outcome: a row locked at the beginning would hold up
+heartbeats and other sessions. Nothing commits unless the step returned; every other outcome rolls back and is
+recorded by the settler.
 """
 
 import asyncio
@@ -152,7 +153,7 @@ class TransactionalSteps:
             await transaction.commit()
         except Exception as error:
             if is_unknown(error):
-                # Committed or not, nobody can tell: then the log says so, and else the step runs again.
+                # Committed or not? The settler reads the log, and if it was not, the step runs again.
                 ending.otherwise = Released()
                 return MaybeRecorded(ending)
             return self._failed(ending, error)
@@ -163,7 +164,7 @@ class TransactionalSteps:
         children = plans.new_tasks(self._settlement.queries, ending.attempt.children)
         ending.children = await plans.drive(children, transaction.run)
         # On this connection too: one that waits for another while it holds its own can stop a small pool.
-        await self._settlement.keeper.look([ending], transaction.run)
+        await self._settlement.keeper.read_obstacles([ending], transaction.run)
         (group,) = groups([ending], [ending], self._settlement.keeper)
         query = self._settlement.statement(group)
         ending.sent = now()

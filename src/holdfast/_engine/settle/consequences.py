@@ -29,7 +29,7 @@ class Consequences:
         self._reaped_observers: list[ReapedObserver] = []
 
     def begin(self) -> None:
-        """The worker begins: from now on each ending is logged, if anybody listens to more than errors."""
+        """The worker begins: from now on each ending is logged, if a handler of the log takes more than errors."""
         if is_heard():
             self._observers.insert(0, tell_recorded)
 
@@ -57,7 +57,7 @@ class Consequences:
             self._bell.ring()
 
     def finished(self, endings: list[Ending], suspects: bool) -> None:
-        """Many tasks are done, and that is recorded. As a rule nobody asks for each of them."""
+        """Many tasks are done, and that is recorded. As a rule there is no observer who needs each of them."""
         if self._observers or self._notifications.awaited:
             for ending in endings:
                 self.recorded(ending, False)

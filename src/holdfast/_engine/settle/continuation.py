@@ -1,7 +1,7 @@
 """Whether a task that moves to its next step goes on here, or is given up to any worker.
 
 Going on here saves a claim. A worker lets go when it is stopping, when it leaves the next step to others, when more
-urgent tasks wait, and when the queue or the kind is paused; it looks for these now and then, while tasks move.
+urgent tasks wait, and when the queue or the kind is paused; it reads these now and then, while tasks move.
 """
 
 import logging
@@ -23,7 +23,7 @@ Run: TypeAlias = Callable[[Query[Any]], Awaitable[Any]]
 
 log = Log("holdfast.worker")
 
-LOOK_SECONDS = 0.2
+READ_SECONDS = 0.2
 _NONE = Obstacles(None, False, [])
 _UNKNOWN = Obstacles(None, True, [])
 
@@ -39,8 +39,8 @@ class Keeper:
         self._flag = shared.life.flag
         self._seen: dict[str, tuple[float, Obstacles]] = {}
 
-    async def look(self, endings: list[Ending], run: Run | None = None) -> None:
-        """Looks what speaks against keeping these, unless it was looked a moment ago. Without an answer none is.
+    async def read_obstacles(self, endings: list[Ending], run: Run | None = None) -> None:
+        """Reads what speaks against keeping these moves, unless it did so a moment ago. Without an answer none is kept.
 
         With `run`, in the transaction of a step: it would not outlive an error, which is raised then.
         """
@@ -50,19 +50,19 @@ class Keeper:
                 queue = ending.attempt.queue
                 lowest[queue] = min(ending.attempt.priority, lowest.get(queue, 9))
         for queue, priority in lowest.items():
-            if now() - self._seen.get(queue, (0.0, _NONE))[0] > LOOK_SECONDS:
+            if now() - self._seen.get(queue, (0.0, _NONE))[0] > READ_SECONDS:
                 try:
                     query = self._queries.obstacles(queue, priority, self._known.steps)
-                    found = await (run or self._link.run)(query)
+                    obstacles = await (run or self._link.run)(query)
                 except Exception as error:
                     if run is not None:
                         raise
-                    # No reason to fail: what is not kept, anybody may go on with.
+                    # No reason to fail: any worker may go on with a task that is not kept.
                     level = logging.DEBUG if is_passing(error) else logging.WARNING
                     log.log(level, "moves in queue %r are not kept: %s", queue, error)
                     self._seen[queue] = (-math.inf, _UNKNOWN)
                 else:
-                    self._seen[queue] = (now(), found)
+                    self._seen[queue] = (now(), obstacles)
 
     def decide(self, ending: Ending, *, now_due: bool) -> None:
         """Keeps a move if it is due now and nothing speaks against it."""

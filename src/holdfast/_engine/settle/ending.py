@@ -36,8 +36,8 @@ class Ending(msgspec.Struct, eq=False):
     """An attempt and how it ended, until that is recorded.
 
     `kept`: it goes on here; `sent`: when it was written; `children`: the tasks that become real with it; `tries`: how
-    often it met somebody who had a key of them; `otherwise`: what to record in its place if somebody else's
-    transaction, which should have recorded it, turns out not to have.
+    often another session had one of their keys; `otherwise`: what to record in its place if the transaction of the
+    step, which should have recorded it, turns out not to have.
     """
 
     attempt: Attempt
@@ -76,7 +76,7 @@ _WORDS: dict[type, str] = {
 
 
 def plain(outcome: "Outcome | AlreadyRecorded | MaybeRecorded | None") -> Outcome | None:
-    """How an attempt ended, whoever records it; None if its lease is lost."""
+    """How an attempt ended, by whichever transaction that is recorded; None if its lease is lost."""
     return outcome.ending.outcome if isinstance(outcome, (AlreadyRecorded, MaybeRecorded)) else outcome
 
 
@@ -94,8 +94,10 @@ def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:
 
 
 def with_details(endings: list[Ending]) -> list[Ending]:
-    """Those of which more is to be written than that they are done. As a rule there are none, and nothing else looks
-    at each of a thousand."""
+    """The endings of which a statement needs more than the id: another outcome, children, or progress.
+
+    As a rule there are none, and no other code goes through a thousand endings.
+    """
     return [e for e in endings if e.outcome is not NO_RESULT or e.attempt.children or e.attempt.told is not None]
 
 

@@ -1,7 +1,7 @@
-"""Endings whose steps enqueued under keys: each is written alone, because a key may be in somebody's open transaction.
+"""Endings whose steps enqueued under keys: each is written alone, as another session may hold a key for long.
 
-Whoever meets such a transaction waits a moment for it, and all others with it. So a key that was found held is left
-alone for the rest of the round, together with everybody who wants it, and the next round begins after a while.
+A write that meets such a transaction waits a moment for it, and all later writes with it. So a key that is held is left
+alone for the rest of the round, with all endings that want it, and the next round begins after a while.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class KeyedQueue:
         return None
 
     def postpone(self, ending: Ending) -> None:
-        """It could not be written in this round: somebody has one of its keys."""
+        """It could not be written in this round: another session has one of its keys."""
         ending.tries += 1
         self._held |= _keys(ending)
         self._rest(ending)

@@ -1,4 +1,4 @@
-"""What became of endings whose write gave no answer, or not for all of them: their rows and the log are read."""
+"""Lost answers: a write gave no answer, or not for all of its endings. Their rows and the log say what is recorded."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -41,7 +41,7 @@ async def read_fates(link: Link, queries: Queries, endings: list[Ending]) -> lis
             elif fence is not None and moved_on(ending, fence):
                 found.append(EndingFate(ending, Fate.RECORDED, fence.claimed_at))
             elif isinstance(ending.outcome, Released) and ending.outcome.untouched:
-                found.append(EndingFate(ending, Fate.RECORDED))  # nothing is logged of it, and nobody misses it
+                found.append(EndingFate(ending, Fate.RECORDED))  # the log has no row of it, and needs none
             elif logged.get((attempt.id, attempt.number), "lost") == "lost":
                 found.append(EndingFate(ending, Fate.LOST))
             else:

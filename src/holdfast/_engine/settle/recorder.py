@@ -4,12 +4,12 @@ What can go wrong with a write, and what is done about it:
 
 - a row does not come back: its fence is read; intact means it was locked or its task was cancelled, so it
   is written again; anything else means the lease was lost: a warning, nothing is overwritten;
-- a row is locked by somebody for long: all others are written, passing over it;
+- another session has locked a row for long: all other rows are written, passing over it;
 - a value is refused by the server: the batch is halved until the culprit is found, which is parked with
   an error that is safe to write;
-- a day has begun that nobody has made partitions for: they are made.
+- a day has begun, and maintenance has not made its partitions: they are made.
 
-An error of the connection is raised: whoever called knows what he has not been told about.
+An error of the connection is raised: the settler knows which endings were not reported as recorded.
 """
 
 import asyncio
@@ -64,10 +64,10 @@ class Recorder:
         self._on_finished = on_finished
 
     async def write_together(self, batch: list[Ending], more: list[Ending]) -> None:
-        """Writes a batch, of which there is more to be told of some; when it cannot be written whole, in parts."""
+        """Writes a batch, in parts if it cannot be written whole; `more`: see `with_details`."""
         if not batch:
             return
-        await self.keeper.look(more)
+        await self.keeper.read_obstacles(more)
         sorted_out = groups(batch, more, self.keeper)
         writes = [self._settlement.statement(group, together=True) for group in sorted_out]
         sent = now()
@@ -92,10 +92,10 @@ class Recorder:
             missing += await self._take_in_all(group, answer)
         await self._settlement.enqueued(more)
         if missing:
-            await self._look_after(missing)
+            await self._follow_up(missing)
 
     async def _pass_over_locked(self, sorted_out: list[StatementGroup], writes: list[Query[Times]]) -> None:
-        """Somebody has locked a row: each statement by itself, passing over what is locked."""
+        """Another session has locked a row: each statement is run by itself, passing over locked rows."""
         missing: list[Ending] = []
         for group, query in zip(sorted_out, writes, strict=True):
             try:
@@ -112,7 +112,7 @@ class Recorder:
                 missing += await self._take_in_all(group, answer)
                 await self._settlement.enqueued(group.more)
         if missing:
-            await self._look_after(missing)
+            await self._follow_up(missing)
 
     async def _halve(self, batch: list[Ending], error: Exception) -> None:
         if len(batch) > 1:
@@ -148,9 +148,9 @@ class Recorder:
         return any(child.keyed for child in ending.children)
 
     async def write_alone(self, ending: Ending) -> bool:
-        """Writes an ending with what its step enqueued under keys; False if somebody holds one of them, or its row."""
+        """Writes an ending with what its step enqueued under keys; False if another session holds a key or its row."""
         batch = [ending]
-        await self.keeper.look(batch)
+        await self.keeper.read_obstacles(batch)
         (group,) = groups(batch, batch, self.keeper)
         query = self._settlement.statement(group)
         plan = plans.settle_with_children(self._queries, query, ending.children)
@@ -175,7 +175,7 @@ class Recorder:
             missing = self._take_in(batch, answer)
             await self._settlement.enqueued(batch)
             if missing:
-                await self._look_after(missing)
+                await self._follow_up(missing)
         return True
 
     def _refuse(self, ending: Ending, error: EnqueueRefused) -> None:
@@ -210,25 +210,25 @@ class Recorder:
                 missing.append(ending)
         return missing
 
-    async def _look_after(self, missing: list[Ending]) -> None:
-        """Endings that a write did not tell to be recorded, though we have its answer."""
+    async def _follow_up(self, missing: list[Ending]) -> None:
+        """Endings that a write did not report as recorded, though its answer has come."""
         again: list[Ending] = []
-        for found in await lost_answers.read_fates(self._link, self._queries, missing):
-            ending = found.ending
-            match found.fate:
+        for checked in await lost_answers.read_fates(self._link, self._queries, missing):
+            ending = checked.ending
+            match checked.fate:
                 case Fate.AWAITED | Fate.CANCELLED:
                     self.keeper.forget(ending)
-                    if found.fate is Fate.CANCELLED and not isinstance(ending.outcome, Finished):
+                    if checked.fate is Fate.CANCELLED and not isinstance(ending.outcome, Finished):
                         ending.outcome, ending.children = Cancelled(""), ()
                     again.append(ending)
                 case Fate.RECORDED:
                     # Others of its statement were not; or an earlier send came through, whose answer was lost.
-                    self._on_recorded.recorded(ending, found.claimed_at)
+                    self._on_recorded.recorded(ending, checked.claimed_at)
                 case Fate.LOST:
                     self.tell_lost(ending)
         self._pending.again(again)
         if again and not any(isinstance(e.outcome, Cancelled) for e in again):
-            # Locked by somebody: leave them a moment.
+            # Locked by another session: leave it a moment.
             await asyncio.sleep(0.1)
 
     # --- whom it concerns

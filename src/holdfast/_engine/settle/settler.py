@@ -1,7 +1,7 @@
 """Recording how attempts ended: what waits to be written, and when.
 
 Outcomes are collected while the previous flush is in flight, so batches grow with the load and an idle
-worker waits for nobody. Those whose steps enqueued under keys, which somebody may hold, come after all others.
+worker writes at once. Those whose steps enqueued under keys, which another session may hold, come after all others.
 If an answer is lost with the connection, the rows and the log are read back, and only what is not there is sent again.
 """
 
@@ -76,7 +76,7 @@ class Settler:
         return len(self._pending.endings) + len(self._pending.doubtful) + len(self._keyed)
 
     async def _flush_some(self) -> None:
-        """First all those without keys, for nobody can hold them up; then some of those with keys."""
+        """First all those without keys, for no other session can hold them up; then some of those with keys."""
         if self._pending.doubtful:
             await self._read_back()
         if self._pending.endings:
@@ -91,7 +91,7 @@ class Settler:
         while now() < until and (ending := self._keyed.next()) is not None:
             if not await self._keeping([ending], self.recorder.write_alone(ending)):
                 self._keyed.postpone(ending)
-                return  # it has waited for somebody: now the others
+                return  # it has waited for another session: now the others
 
     async def _gather(self) -> None:
         """Lets short steps go on while outcomes come in by the hundred: one flush of them costs less than two."""
@@ -101,7 +101,7 @@ class Settler:
             await asyncio.sleep(0)
 
     async def _keeping(self, batch: list[Ending], write: Coroutine[Any, Any, bool]) -> bool:
-        """Whatever was not told to be recorded is kept: sent again, or first read back if it may have been."""
+        """Keeps what was not reported as recorded: it is sent again, or first read back if it may be recorded."""
         try:
             return await write
         except BaseException as error:
@@ -131,9 +131,9 @@ class Settler:
         unsure = list(self._pending.doubtful)
         answers = await lost_answers.read_fates(self._link, self._queries, unsure)
         del self._pending.doubtful[: len(unsure)]  # others may have come meanwhile
-        for found in answers:
-            ending = found.ending
-            match found.fate:
+        for checked in answers:
+            ending = checked.ending
+            match checked.fate:
                 case Fate.AWAITED | Fate.CANCELLED:
                     self.keeper.forget(ending)
                     if ending.otherwise is not None:
@@ -141,10 +141,10 @@ class Settler:
                         tell_error(ending.attempt, ending.outcome)
                     self._pending.endings.append(ending)
                 case Fate.RECORDED:
-                    if found.claimed_at is None:
+                    if checked.claimed_at is None:
                         self.keeper.forget(ending)
                     if ending.attempt.moved is not None and ending.attempt.raised is not None:
                         tell_raised_after_move(ending.attempt)
-                    self.recorder.recorded(ending, found.claimed_at)
+                    self.recorder.recorded(ending, checked.claimed_at)
                 case Fate.LOST:
                     self.recorder.tell_lost(ending)
