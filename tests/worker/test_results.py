@@ -197,8 +197,8 @@ async def test_A3_a_thousand_wait_over_one_connection(holdfast: Harness) -> None
         await until(worker.listener.listening.is_set, "for the worker to listen")
         # A worker that started later does not know of them: they are told again when their time has come.
         for wait in holdfast.app._watch._waits.values():
-            wait.told_at = float("-inf")
-            holdfast.app._watch._look_for(wait.id)
+            wait.announced_at = float("-inf")
+            holdfast.app._watch._check_soon(wait.id)
         await until(lambda: len(worker.notifications.awaited) == 1000, "for the worker to hear of all")
         listening = sql(
             holdfast.url,
