@@ -89,6 +89,7 @@ async def test_M19_F4_a_loop_that_no_step_blocks_renews_nothing_after_a_lease(
         await until(lambda: worker.roster.busy == 1, "for the step")
 
         async def stand_still() -> None:
+            time.sleep(1)  # what is seen first is this line
             block_until(lambda: expired() and loop_is_late())
 
         await asyncio.create_task(stand_still(), name="holdfast claim")
