@@ -30,7 +30,8 @@ from holdfast._model.time.schedule import Definition
 from holdfast._sql import figures
 from holdfast._sql.plans import drive_sync
 from holdfast._sql.queries import queries
-from holdfast._sql.query import Query, bodies_of, for_schema
+from holdfast._sql.query import Query, for_schema
+from holdfast._sql.template import compose
 
 PART = 250_000
 """Rows of one statement."""
@@ -43,7 +44,7 @@ def plant(
     """Fills a migrated schema."""
     span = timedelta(days=days)
     hourly = Definition(Cron("0 * * * *", tz="UTC"), "kind_0.main", {}, {}).to_json()
-    bodies = bodies_of(Path(__file__).with_suffix(".sql").read_text("utf-8"))
+    [bodies] = compose([Path(__file__).with_suffix(".sql").read_text("utf-8")])
     text = {name: for_schema(body, schema).encode() for name, body in bodies.items()}
     with connect_sync(url) as connection:
         connection.execute(b"SET synchronous_commit = off")

@@ -38,8 +38,8 @@ def test_every_statement_can_be_planned(db: Db, name: str) -> None:
     statement = statements("holdfast")[name]
     assert statement.prose, f"{name} has no line of prose"
     assert generic_plan(db, statement)
-    if "/*ids*/" in statement.text:
-        passing_over = statement.skip_locked("holdfast")
+    if "ids" in statement.slots:
+        passing_over = db.queries.skip_locked(Query(statement, (), list)).statement
         assert "SKIP LOCKED" in passing_over.text and generic_plan(db, passing_over)
 
 
@@ -127,7 +127,7 @@ def settle_plans(db: Db) -> None:
         queries.beat("default", worker, some, LEASE),
     ):
         forms = [query.statement]
-        if "/*ids*/" in query.statement.text:
+        if "ids" in query.statement.slots:
             forms.append(queries.skip_locked(query).statement)
         for form in forms:
             for plan in (db.explain(Query(form, query.parameters, list)), generic_plan(db, form)):

@@ -9,7 +9,7 @@ from holdfast._sql import failures, figures, history, repair
 from holdfast._sql import schedules as planning
 from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
-from holdfast._sql.query import for_schema, statements
+from holdfast._sql.query import Query, for_schema, statements
 from holdfast.insights import bounded, database, lookup, totals
 
 
@@ -28,10 +28,19 @@ def test_the_schema_is_quoted() -> None:
 
 
 def test_every_settling_statement_can_pass_over_locked_rows() -> None:
-    for name in ("finish", "advance", "stay", "cancel"):
+    queries = Queries()
+    for name in (
+        "finish",
+        "finish_counted",
+        "finish_with_children",
+        "advance",
+        "advance_with_children",
+        "stay",
+        "cancel",
+    ):
         statement = statements("holdfast")[name]
-        skipping = statement.skip_locked("holdfast")
-        assert "SKIP LOCKED" in skipping.text and "/*ids*/" not in skipping.text
+        skipping = queries.skip_locked(Query(statement, (), list)).statement
+        assert "SKIP LOCKED" in skipping.text and "SKIP LOCKED" not in statement.text
         assert skipping.parameters == statement.parameters
 
 

@@ -111,9 +111,7 @@ def script(schema: str, *, above: int = 0, to: int | None = None) -> str:
 
 def renewal(schema: str) -> str:
     """What follows every migration: rights on what is new."""
-    found = statements(schema)
-    grants = found["grants"].text.replace("$1::text", "given.part")
-    return found["renew_grants"].text.replace("/*grants*/SELECT ''", grants)
+    return statements(schema)["renew_grants"].text
 
 
 def migration_lock(schema: str) -> tuple[LiteralString, list[str]]:

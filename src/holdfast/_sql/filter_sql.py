@@ -11,7 +11,6 @@ from holdfast._sql.query import Query, Row, for_schema
 
 T = TypeVar("T")
 
-_FILTER, _TABLE, _PLACE = "/*filter*/true", "/*table*/true", "/*place*/true"
 _LAST = "greatest(created_at, claimed_at, finished_at)"
 """When something last happened to a task."""
 
@@ -19,23 +18,19 @@ _LAST = "greatest(created_at, claimed_at, finished_at)"
 def filtered(
     queries: Queries, name: str, filter: Filter, read: Callable[[Sequence[Row]], T], /, **values: object
 ) -> Query[T]:
-    """A statement that has the place `/*filter*/true`, for those tasks that a filter lets through.
-
-    What narrows down where to look stands in two other places: `/*table*/true`, whether a task is unfinished or
-    archived, and its id; `/*place*/true`, its queue, kind and step.
-    """
+    """A statement for those tasks that a filter lets through. It has the slot `filter`, and perhaps `filter_tables` and
+    `filter_steps`."""
     query = queries.read(name, **values)
     condition = Condition(len(query.parameters), filter.unseen)
     said = [(term, condition.of(term)) for term in filter.terms]
     found = {
-        _FILTER: [text for _, text in said],
-        _TABLE: [_tables(filter), *(text for term, text in said if term.field == "id")],
-        _PLACE: [text for term, text in said if term.field in ("queue", "kind", "step")],
+        "filter": [text for _, text in said],
+        "filter_tables": [_tables(filter), *(text for term, text in said if term.field == "id")],
+        "filter_steps": [text for term, text in said if term.field in ("queue", "kind", "step")],
     }
-    text = query.statement.text
-    for mark, conditions in found.items():
-        text = text.replace(mark, for_schema(" AND ".join(conditions) or "true", queries.schema))
-    return Query(query.statement.with_text(text), (*query.parameters, *condition.parameters), read)
+    texts = {slot: for_schema(" AND ".join(conditions) or "true", queries.schema) for slot, conditions in found.items()}
+    statement = query.statement.filled(**{slot: texts[slot] for slot in query.statement.slots & texts.keys()})
+    return Query(statement, (*query.parameters, *condition.parameters), read)
 
 
 def states_of(filter: Filter) -> set[str]:

@@ -163,8 +163,9 @@ def _query(queries: Queries, name: str, read: Callable[[Sequence[Row]], T], /, *
 
 
 def _of_partition(query: Query[T], name: str, parent: str) -> Query[T]:
-    text = query.statement.text.replace("/*partition*/archive", quote(name)).replace("/*parent*/archive", quote(parent))
-    return Query(query.statement.with_text(text), query.parameters, query.read)
+    texts = {"partition": quote(name), "parent": quote(parent)}
+    statement = query.statement.filled(**{slot: texts[slot] for slot in query.statement.slots})
+    return Query(statement, query.parameters, query.read)
 
 
 def _nothing(rows: Sequence[Row]) -> None:

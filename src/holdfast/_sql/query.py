@@ -1,8 +1,8 @@
 """A statement is text from a `.sql` file; a query is a statement with its parameters, ready for any driver.
 
-Statements are written with `:name` parameters and `holdfast.` for the schema, so they can be pasted into psql.
-They are rendered once per schema with numbered parameters (`$1`), which psycopg's raw cursors and asyncpg
-both take. Nothing here knows a driver: running a query is the business of `holdfast._db`.
+Statements are written with `:name` parameters and `holdfast.` for the schema, as psql reads them; `_sql.template` says
+how they share fragments. They are rendered once per schema with numbered parameters (`$1`), which psycopg's raw cursors
+and asyncpg both take. Nothing here knows a driver: running a query is the business of `holdfast._db`.
 """
 
 import re
@@ -14,10 +14,13 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from holdfast._sql.template import SLOTS, compose, filled, prose_of, slots_of, without_comments
+
 T_co = TypeVar("T_co", covariant=True)
 Row = tuple[Any, ...]
 
 FILES = (
+    "claimable",
     "enqueue",
     "lifecycle",
     "leases",
@@ -40,15 +43,8 @@ READING = {
 }
 """Statements that change nothing, besides those of such files: they can be sent again if their connection breaks."""
 
-_HEADING = re.compile(r"^-- ([a-z_]+) --$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _SCHEMA = re.compile(r"\bholdfast\.")
-_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
-_IDS = re.compile(r"/\*ids\*/(\$\d+)::uuid\[\]")
-_CHILDREN = re.compile(r"/\*children of (\w+)\*/")
-_SUSPECTS = re.compile(r"/\*suspects\*/.*?/\*suspects\*/", re.DOTALL)
-_WHICH = re.compile(r"/\*which\*/.*/\*which\*/", re.DOTALL)
-_WHICH_WERE = re.compile(r"/\*which were\*/.*/\*which were\*/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +58,24 @@ class Statement:
     reads: bool = False
     """Whether it changes nothing."""
 
+    pattern: str = ""
+    """The text with its slots still open, if it has any."""
+
+    @property
+    def slots(self) -> set[str]:
+        """The slots that are still open."""
+        return slots_of(self.pattern)
+
     def with_text(self, text: str) -> "Statement":
         """The same statement in other words."""
-        return replace(self, text=text)
+        return replace(self, text=text, pattern="")
 
-    def skip_locked(self, schema: str) -> "Statement":
-        """The same statement, passing over rows that somebody else has locked."""
-        queue = f"${self.parameters.index('queue') + 1}"
-        picked = (
-            rf"ARRAY(SELECT l.id FROM {quote(schema)}.task l WHERE l.queue = {queue}::text"  # noqa: S608 - quoted
-            r" AND l.id = ANY (\1::uuid[]) ORDER BY l.id FOR UPDATE SKIP LOCKED)"
-        )
-        return self.with_text(_IDS.sub(picked, self.text))
+    def filled(self, **texts: str) -> "Statement":
+        """The same statement with these texts in its slots; `:name` in them is a parameter that it has."""
+        if unknown := texts.keys() - self.slots:
+            raise ValueError(f"{self.name} has no slot {', '.join(sorted(unknown))}")
+        wanted = {slot: _numbered(texts.get(slot, SLOTS[slot]), self.parameters) for slot in self.slots}
+        return self.with_text(filled(self.pattern, wanted))
 
 
 class Query(msgspec.Struct, Generic[T_co], frozen=True):
@@ -100,43 +102,26 @@ def for_schema(text: str, schema: str) -> str:
 @cache
 def statements(schema: str) -> Mapping[str, Statement]:
     """All named statements, rendered for a schema."""
-    bodies: dict[str, str] = {}
-    reading = set(READING)
-    for file in FILES:
-        found = bodies_of(resources.files("holdfast._sql").joinpath("statements", f"{file}.sql").read_text("utf-8"))
-        if twice := bodies.keys() & found.keys():
-            raise ValueError(f"there twice: {', '.join(sorted(twice))}")
-        bodies |= found
-        if file in READING_FILES:
-            reading |= found.keys()
-    children, one = bodies.pop("children"), bodies.pop("one")
-    for name, body in list(bodies.items()):
-        if place := _CHILDREN.search(body):
-            part = children.replace("written", place[1])
-            bodies[f"{name}_with_children"] = body.replace(place[0], part)
-        if _SUSPECTS.search(body):
-            bodies[f"{name}_without_suspects"] = _SUSPECTS.sub("", body)
-            bodies[f"{name}_one"] = _WHICH.sub(_COMMENT.sub("", one).strip(), body)
-        if _WHICH_WERE.search(body):
-            bodies[f"{name}_counted"] = _WHICH_WERE.sub("", body)
-    return {name: statement(name, body, schema, reads=name in reading) for name, body in bodies.items()}
-
-
-def bodies_of(text: str) -> dict[str, str]:
-    """The statements of a file by their names, as they are written."""
-    parts = _HEADING.split(text)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+    folder = resources.files("holdfast._sql").joinpath("statements")
+    found: dict[str, Statement] = {}
+    for file, bodies in zip(
+        FILES, compose(folder.joinpath(f"{file}.sql").read_text("utf-8") for file in FILES), strict=True
+    ):
+        for name, body in bodies.items():
+            reads = file in READING_FILES or name in READING
+            found[name] = statement(name, body, schema, reads=reads)
+    return found
 
 
 def statement(name: str, body: str, schema: str, *, reads: bool = False) -> Statement:
-    """A statement as it is written, rendered for a schema."""
-    prose = " ".join(line.strip(" -") for line in _COMMENT.findall(body))
-    names: list[str] = []
+    """A composed statement, rendered for a schema."""
+    pattern = for_schema(without_comments(body), schema)
+    text = filled(pattern)
+    parameters = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+    pattern = _numbered(pattern, parameters) if slots_of(pattern) else ""
+    return Statement(name, prose_of(body), _numbered(text, parameters), parameters, reads, pattern)
 
-    def number(match: re.Match[str]) -> str:
-        if match[1] not in names:
-            names.append(match[1])
-        return f"${names.index(match[1]) + 1}"
 
-    text = _PARAMETER.sub(number, for_schema(_COMMENT.sub("", body), schema)).strip()
-    return Statement(name, prose, text, tuple(names), reads)
+def _numbered(text: str, parameters: Sequence[str]) -> str:
+    """SQL with its parameters by their numbers."""
+    return _PARAMETER.sub(lambda match: f"${parameters.index(match[1]) + 1}", text)

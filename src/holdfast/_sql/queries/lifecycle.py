@@ -5,11 +5,14 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from holdfast._sql.queries.base import Base, Ids, T, array, by_id, names, nothing, rows_of, text, times, value
-from holdfast._sql.query import Query, Row, Statement
+from holdfast._sql.query import Query, Row, Statement, for_schema
 from holdfast._sql.rows import Claimed, Fence, Obstacles, Recorded
 
 NO_ID = UUID(int=0)
 """Comes before all ids."""
+
+_NOT_LOCKED = """ARRAY(SELECT l.id FROM holdfast.task l WHERE l.queue = :queue::text AND l.id = ANY (:ids::uuid[])
+    ORDER BY l.id FOR UPDATE SKIP LOCKED)"""
 
 
 class LifecycleQueries(Base):
@@ -122,10 +125,10 @@ class LifecycleQueries(Base):
         return self._query("cancel", _only_ids, queue=queue, worker=worker, ids=array(ids), outcomes=text(outcomes))
 
     def skip_locked(self, query: Query[T]) -> Query[T]:
-        """The same write, passing over rows that somebody else has locked."""
+        """The same write, passing over rows that another transaction has locked."""
         name = query.statement.name
         if name not in self._skipping:
-            self._skipping[name] = query.statement.skip_locked(self.schema)
+            self._skipping[name] = query.statement.filled(ids=for_schema(_NOT_LOCKED, self.schema))
         return Query(self._skipping[name], query.parameters, query.read)
 
     def has_written(self) -> Query[bool]:

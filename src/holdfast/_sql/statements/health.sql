@@ -93,7 +93,7 @@ FROM pg_catalog.pg_database d WHERE d.datname = current_database()
 SELECT d.queue, d.kind, d.step, d.tasks, extract(epoch FROM holdfast.now() - d.oldest)::float8,
        EXISTS (SELECT FROM holdfast.worker w
                WHERE holdfast.is_live(w) AND d.queue = ANY (w.queues) AND d.kind || '.' || d.step = ANY (w.steps)),
-       EXISTS (SELECT FROM holdfast.kind k WHERE k.paused_at IS NOT NULL AND (k.name = d.kind OR d.kind = ANY (k.was)))
+       d.kind = ANY ({{> paused_kinds}})
 FROM (SELECT q.name AS queue, t.kind, t.step, count(*) AS tasks, min(t.run_at) AS oldest
       FROM unnest(:queues::text[]) AS q(name)
       CROSS JOIN generate_series(0, 9) AS p(priority)

@@ -20,7 +20,7 @@ LEFT JOIN LATERAL (
 -- going_on --
 -- Those of these tasks that have neither ended nor expired nor been parked.
 SELECT t.id FROM holdfast.task t WHERE t.id = ANY (:ids::uuid[]) AND t.state <> 'parked'
-  AND (t.deadline IS NULL OR t.deadline > holdfast.now() OR t.attempt > 0)
+  AND {{> in_time t}}
 
 -- ended --
 -- Those of these tasks that have ended, or are expired or parked. With the time when the first of them was made, only the days
@@ -39,23 +39,23 @@ ORDER BY finished_at DESC NULLS LAST
 SELECT id, queue, kind, step, state, phase, priority, run_at, moves, attempt, errors, crashes, worker_id, claimed_at,
        lease_expires_at, args, error, key, headers, created_at, finished_at, result, deadline
 FROM holdfast.tasks
-WHERE /*filter*/true AND id < coalesce(:below::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+WHERE {{filter}} AND id < coalesce(:below::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
 ORDER BY id DESC LIMIT :limit::integer
 
 -- count_tasks --
 -- How many tasks a filter lets through; nobody counts further than the limit.
-SELECT count(*) FROM (SELECT FROM holdfast.tasks WHERE /*filter*/true LIMIT :limit::integer) AS counted
+SELECT count(*) FROM (SELECT FROM holdfast.tasks WHERE {{filter}} LIMIT :limit::integer) AS counted
 
 -- matching --
 -- The ids of tasks that a filter lets through, and how each stands, oldest first, above the given one.
 SELECT id, concat_ws(' ', state, attempt, extract(epoch FROM run_at)) FROM holdfast.tasks
-WHERE /*filter*/true AND id > coalesce(:above::uuid, '00000000-0000-0000-0000-000000000000')
+WHERE {{filter}} AND id > coalesce(:above::uuid, '00000000-0000-0000-0000-000000000000')
 ORDER BY id LIMIT :limit::integer
 
 -- how_they_stand --
 -- How some tasks stand now, written as `matching` writes it, and whether somebody cancelled them. One that may no longer
 -- start is expired, although nobody has put it away yet.
-SELECT t.id, CASE WHEN t.state = 'ready' AND t.attempt = 0 AND t.deadline <= holdfast.now() THEN 'expired' ELSE t.state END,
+SELECT t.id, CASE WHEN t.state = 'ready' AND {{> expired t}} THEN 'expired' ELSE t.state END,
        concat_ws(' ', t.state, t.attempt, extract(epoch FROM t.run_at)), t.cancel_at IS NOT NULL
 FROM holdfast.task t WHERE t.id = ANY (:ids::uuid[])
 UNION ALL

@@ -55,7 +55,7 @@ SELECT holdfast.now(),
                WHERE c.state = 'running' AND c.lease_expires_at < holdfast.now())
        OR EXISTS (SELECT FROM holdfast.worker w WHERE w.stopped_at IS NULL AND w.seen_at < holdfast.now() - interval '5 minutes'),
        EXISTS (SELECT FROM unnest(:queues::text[]) AS q(name) JOIN holdfast.task c ON c.queue = q.name
-               WHERE c.state = 'ready' AND c.attempt = 0 AND c.deadline <= holdfast.now())
+               WHERE c.state = 'ready' AND {{> expired c}})
 
 -- begin --
 -- A step that was claimed before there was a slot for it begins now: its max_crashes is the limit again, so from here on
@@ -128,7 +128,7 @@ WITH gone AS (
     DELETE FROM holdfast.task t
     WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
         SELECT c.id FROM holdfast.task c
-        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.attempt = 0 AND c.deadline <= holdfast.now()
+        WHERE c.queue = :queue::text AND c.state = 'ready' AND {{> expired c}}
         ORDER BY c.deadline LIMIT :limit::integer FOR UPDATE SKIP LOCKED))
     RETURNING t.*
 )

@@ -1,7 +1,7 @@
 -- The life of a task in a worker: how it is claimed, and how an attempt ends.
 --
--- Each statement begins with `-- name --` and a line of prose. `holdfast.` stands for the schema's quoted
--- name; `:name` is a parameter. Rules for all that write tasks: one queue, named by equality; rows are matched with
+-- `_sql/template.py` says how statements are written. `holdfast.` stands for the schema's quoted name; `:name` is a
+-- parameter. Rules for all that write tasks: one queue, named by equality; rows are matched with
 -- `id = ANY(…)`, never by a join, because joins flip to scans of the whole table; every write that ends an
 -- attempt is fenced by queue, id, worker and attempt, and a row that does not come back was lost.
 -- Per-row values of a batch travel in one JSON object by id: `:outcomes -> id -> field`. Times that a worker needs
@@ -10,58 +10,69 @@
 -- their largest value, so that a number written by hand cannot end every worker.
 
 -- claim --
--- Leases due tasks to a worker, by priority, then run_at. The LATERAL enters the index once per priority;
--- a mark per priority skips the dead and unclaimable entries in front. Only steps the worker knows. Tasks whose
--- worker was lost before are suspects: they come apart, as many as the worker can take; without that part it is another
--- statement, for who takes none. The crash limit is one for all steps, or an object by step has them. What is the same for all rows is
--- a subselect: worked out once.
+-- Leases due tasks to a worker, by priority, then run_at; the suspects among them apart.
 UPDATE holdfast.task t
-SET state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 2147483646) + 1,
+SET {{> leased}}
+WHERE t.queue = :queue::text AND t.id = ANY (({{> suspects}} || {{> first_of_each_priority}})[1 : :limit::integer])
+RETURNING {{> claimed}}
+
+-- claim_without_suspects --
+-- As `claim`, for a worker that takes no suspects now.
+UPDATE holdfast.task t
+SET {{> leased}}
+WHERE t.queue = :queue::text AND t.id = ANY (({{> first_of_each_priority}})[1 : :limit::integer])
+RETURNING {{> claimed}}
+
+-- claim_one --
+-- As `claim`, of one task only: the one that a notification has named to a resting worker.
+UPDATE holdfast.task t
+SET {{> leased}}
+WHERE t.queue = :queue::text AND t.id = ANY (ARRAY(
+    SELECT c.id FROM holdfast.task c
+    WHERE c.id = :id::uuid AND c.crashes <= 0 AND {{> claimable c}}
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING {{> claimed}}
+
+-- fragment leased --
+-- What a claim writes. The crash limit is one for all steps, or an object has it by step. What is the same for all rows is a
+-- subselect: worked out once.
+state = 'running', worker_id = :worker::uuid, attempt = least(t.attempt, 2147483646) + 1,
     claimed_at = holdfast.now(), lease_expires_at = (SELECT holdfast.now() + :lease::interval),
     max_crashes = coalesce(:crash_limit::smallint, (:crash_limits::jsonb -> (t.kind || '.' || t.step))::smallint, t.max_crashes)
-WHERE t.queue = :queue::text AND t.id = ANY (/*which*/(/*suspects*/ARRAY(
+
+-- fragment suspects --
+-- Tasks whose worker was lost before: as many as the worker can take.
+ARRAY(
     SELECT c.id FROM holdfast.task c
-    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes > 0 AND c.run_at <= holdfast.now()
-      AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
-      AND c.kind || '.' || c.step = ANY (:known::text[])
-      AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
-      AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
+    WHERE {{> claimable c}} AND c.crashes > 0
     ORDER BY c.run_at, c.id
     LIMIT :suspects::integer
     FOR UPDATE SKIP LOCKED
-) || /*suspects*/ARRAY(
+)
+
+-- fragment first_of_each_priority --
+-- All other tasks. The LATERAL enters the index once per priority; a mark per priority skips the dead and unclaimable entries
+-- in front.
+ARRAY(
     SELECT due.id
     FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS p(priority)
     CROSS JOIN LATERAL (
         SELECT c.id FROM holdfast.task c
-        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.crashes <= 0 AND c.priority = p.priority
-          AND c.run_at <= holdfast.now()
+        WHERE {{> claimable c}} AND c.crashes <= 0 AND c.priority = p.priority
           AND (c.run_at, c.id) >= (coalesce((:marks::timestamptz[])[p.priority + 1], '-infinity'),
                                    coalesce((:mark_ids::uuid[])[p.priority + 1], '00000000-0000-0000-0000-000000000000'))
-          AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
-          AND c.kind || '.' || c.step = ANY (:known::text[])
-          AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
-          AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
         ORDER BY c.run_at, c.id
         LIMIT :limit::integer
         FOR UPDATE SKIP LOCKED
     ) AS due
-    LIMIT :limit::integer))[1 : :limit::integer]/*which*/)
-RETURNING uuid_send(t.id), t.kind, t.step, substr(jsonb_send(t.args), 2), t.attempt, t.moves, t.errors, t.crashes, t.priority,
+    LIMIT :limit::integer)
+
+-- fragment claimed --
+-- What a worker needs of a claimed task.
+uuid_send(t.id), t.kind, t.step, substr(jsonb_send(t.args), 2), t.attempt, t.moves, t.errors, t.crashes, t.priority,
           date_part('epoch', t.run_at), (SELECT date_part('epoch', holdfast.now())),
           t.key, t.headers, t.deadline
-
--- one --
--- A part of claim, in place of all that it looks for: the task that a resting worker was told of, if it may be claimed like any other.
-ARRAY(
-    SELECT c.id FROM holdfast.task c
-    WHERE c.queue = :queue::text AND c.id = :id::uuid AND c.state = 'ready' AND c.crashes <= 0 AND c.run_at <= holdfast.now()
-      AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
-      AND c.kind || '.' || c.step = ANY (:known::text[])
-      AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
-      AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL)
-    FOR UPDATE SKIP LOCKED
-)
 
 -- next_due --
 -- How long until the nearest task that is not due yet, or became due in the last :since seconds; those due for longer are
@@ -78,51 +89,38 @@ CROSS JOIN LATERAL (
 ) AS soon
 
 -- obstacles --
--- What speaks against going on with tasks that move: the highest priority above the given one of a due task that this
--- worker knows; whether the queue is paused; the kinds that are.
+-- What speaks against going on with tasks that move: the highest priority above the given one of a task that this
+-- worker may start; whether the queue is paused; the kinds that are.
 SELECT (
     SELECT p.priority
     FROM generate_series(9, :above::integer + 1, -1) AS p(priority)
     CROSS JOIN LATERAL (
         SELECT FROM holdfast.task c
-        WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
-          AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
-          AND c.kind || '.' || c.step = ANY (:known::text[])
-          AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+        WHERE {{> is_due c}} AND {{> startable c}} AND c.priority = p.priority
         ORDER BY c.run_at, c.id
         LIMIT 1
     ) AS due
     LIMIT 1
-), EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL),
-   ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL)
+), {{> queue_is_paused}}, {{> paused_kinds}}
 
 -- unclaimable --
--- How many of the first due tasks (a thousand of each priority) lie in the way of a claim, because this worker does not
--- know them, they are paused, suspects or expired, and when it looked.
+-- How many of the first due tasks (a thousand of each priority) lie in the way of a claim, because this worker may not
+-- start them or they are suspects, and when it looked.
 SELECT count(*), holdfast.now() FROM generate_series(0, 9) AS p(priority)
 CROSS JOIN LATERAL (
     SELECT c.kind, c.step, c.crashes, c.attempt, c.deadline FROM holdfast.task c
-    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.priority = p.priority AND c.run_at <= holdfast.now()
+    WHERE {{> is_due c}} AND c.priority = p.priority
     ORDER BY c.run_at, c.id LIMIT 1000
 ) AS due
-WHERE due.crashes > 0 OR NOT due.kind || '.' || due.step = ANY (:known::text[])
-   OR due.deadline <= holdfast.now() AND due.attempt = 0
-   OR due.kind = ANY (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
+WHERE due.crashes > 0 OR NOT ({{> startable due}})
 
 -- due --
 -- Whether a task that this worker may claim is due and waits: tells a draining worker to go on.
-SELECT EXISTS (
-    SELECT FROM holdfast.task c
-    WHERE c.queue = :queue::text AND c.state = 'ready' AND c.run_at <= holdfast.now()
-      AND (c.deadline IS NULL OR c.deadline > holdfast.now() OR c.attempt > 0)
-      AND c.kind || '.' || c.step = ANY (:known::text[])
-      AND c.kind <> ALL (ARRAY(SELECT unnest(k.was || k.name::text) FROM holdfast.kind k WHERE k.paused_at IS NOT NULL))
-      AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = :queue::text AND q.paused_at IS NOT NULL))
+SELECT EXISTS (SELECT FROM holdfast.task c WHERE {{> claimable c}})
 
--- children --
--- A part of finish and advance, for attempts that enqueued something. It reads which tasks were really written: so it
--- comes after that, and what belongs to a lost attempt is dropped.
-, children AS (
+-- fragment children(written) --
+-- What the attempts have enqueued. It reads which tasks were really written, so what belongs to a lost attempt is dropped.
+children AS (
     INSERT INTO holdfast.task (id, queue, kind, step, args, priority, run_at, deadline, headers)
     SELECT n.id, n.queue, n.kind, n.step, n.args, n.priority,
            coalesce(n.at, holdfast.now() + make_interval(secs => n.delay)),
@@ -130,23 +128,42 @@ SELECT EXISTS (
     FROM jsonb_to_recordset(:children::jsonb) AS n(parent uuid, id uuid, queue text, kind text, step text, args jsonb,
                                                    priority smallint, at timestamptz, delay float8,
                                                    expires_at timestamptz, expires_in float8, headers jsonb)
-    WHERE n.parent = ANY (ARRAY(SELECT id FROM written))
+    WHERE n.parent = ANY (ARRAY(SELECT id FROM {{written}}))
     ON CONFLICT (id, queue) DO NOTHING
 )
 
 -- finish --
--- The task ended well: it leaves for the archive with its result and the record of its last attempt; an earlier error stays with the
--- attempt that raised it. A batch in which
--- all attempts have one number names it once; if nothing has a result or a report either, there are no outcomes at all,
--- and no id is made a text to look for its own. Which ones were written comes back only to who asks for a few: of a
--- thousand the number is enough, for as a rule it is all of them.
-WITH gone AS (
+-- The task ended well: it leaves for the archive with its result and the record of its last attempt; an earlier error stays
+-- with the attempt that raised it. A batch in which all attempts have one number names it once; if nothing has a result or a
+-- report either, there are no outcomes at all, and no id is made a text to look for its own.
+WITH {{> gone}}
+{{> into_archive}}
+RETURNING id
+
+-- finish_counted --
+-- As `finish`: which ones were written comes back only to who asks for a few. Of a thousand the number is enough, for as a
+-- rule it is all of them.
+WITH {{> gone}}
+{{> into_archive}}
+
+-- finish_with_children --
+-- As `finish`, for attempts that enqueued something.
+WITH {{> gone}}, {{> children gone}}
+{{> into_archive}}
+RETURNING id
+
+-- fragment gone --
+-- The tasks that leave.
+gone AS (
     DELETE FROM holdfast.task t
-    WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
+    WHERE t.queue = :queue::text AND t.id = ANY ({{ids}}) AND t.worker_id = :worker::uuid
       AND t.attempt = coalesce(:attempt::integer, (:outcomes::jsonb -> t.id::text -> 'attempt')::integer)
     RETURNING t.id, t.queue, t.kind, t.step, t.args, t.priority, t.run_at, t.moves, t.attempt, t.errors, t.crashes,
               t.worker_id, t.claimed_at, t.key, t.headers, t.created_at
-)/*children of gone*/
+)
+
+-- fragment into_archive --
+-- Their rows in the archive.
 INSERT INTO holdfast.archive (id, queue, kind, step, args, state, priority, run_at, moves, attempt, errors, crashes,
                               worker_id, claimed_at, outcome, key, headers, created_at, result, report)
 SELECT g.id, g.queue, g.kind, g.step, g.args, 'done', g.priority, g.run_at, g.moves, g.attempt, g.errors, g.crashes,
@@ -154,13 +171,22 @@ SELECT g.id, g.queue, g.kind, g.step, g.args, 'done', g.priority, g.run_at, g.mo
        CASE WHEN :outcomes::jsonb IS NOT NULL THEN :outcomes::jsonb -> g.id::text -> 'result' END,
        CASE WHEN :outcomes::jsonb IS NOT NULL THEN :outcomes::jsonb -> g.id::text -> 'report' END
 FROM gone g
-/*which were*/RETURNING id/*which were*/
 
 -- advance --
 -- The task moves to its next step. Kept, the same worker goes on under a new attempt and a new lease; else
 -- it is ready for any worker. The attempt that ended is logged; its old values come from the client,
 -- because RETURNING knows only the new ones.
-WITH moved AS (
+WITH {{> moved}}
+SELECT id, date_part('epoch', claimed_at) FROM moved
+
+-- advance_with_children --
+-- As `advance`, for attempts that enqueued something.
+WITH {{> moved}}, {{> children moved}}
+SELECT id, date_part('epoch', claimed_at) FROM moved
+
+-- fragment moved --
+-- The tasks that move, and the log of their attempts.
+moved AS (
     UPDATE holdfast.task t
     SET kind = coalesce(:outcomes::jsonb -> t.id::text ->> 'kind', t.kind),
         step = :outcomes::jsonb -> t.id::text ->> 'step',
@@ -175,7 +201,7 @@ WITH moved AS (
         lease_expires_at = CASE WHEN :keep::boolean THEN holdfast.now() + :lease::interval END,
         claimed_at = CASE WHEN :keep::boolean THEN holdfast.now() ELSE t.claimed_at END,
         max_crashes = coalesce((:outcomes::jsonb -> t.id::text -> 'max_crashes')::smallint, t.max_crashes)
-    WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
+    WHERE t.queue = :queue::text AND t.id = ANY ({{ids}}) AND t.worker_id = :worker::uuid
       AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
       AND t.cancel_at IS NULL
     RETURNING t.id, t.queue, t.kind, t.moves, t.claimed_at
@@ -186,8 +212,7 @@ WITH moved AS (
            to_timestamp((:outcomes::jsonb -> m.id::text -> 'claimed_at')::float8), 'advanced',
            :outcomes::jsonb -> m.id::text -> 'report', to_timestamp((:outcomes::jsonb -> m.id::text -> 'run_at')::float8)
     FROM moved m
-)/*children of moved*/
-SELECT id, date_part('epoch', claimed_at) FROM moved
+)
 
 -- stay --
 -- The task stays at its step: retried, snoozed and released make it ready again, failed parks it. One that never began has no
@@ -203,7 +228,7 @@ WITH stayed AS (
         attempt = t.attempt - (:outcomes::jsonb -> t.id::text ->> 'outcome' IS NULL)::integer,
         claimed_at = CASE WHEN t.attempt > 1 OR :outcomes::jsonb -> t.id::text ->> 'outcome' IS NOT NULL THEN t.claimed_at END,
         worker_id = NULL, lease_expires_at = NULL
-    WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
+    WHERE t.queue = :queue::text AND t.id = ANY ({{ids}}) AND t.worker_id = :worker::uuid
       AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
       AND t.cancel_at IS NULL
     RETURNING t.id, t.queue, t.kind, t.step, t.args, t.state, t.moves, t.attempt, t.claimed_at
@@ -222,7 +247,7 @@ SELECT id, NULL::float8 FROM stayed
 -- The attempt of a cancelled task ended, or the step cancelled its task: it leaves for the archive.
 WITH gone AS (
     DELETE FROM holdfast.task t
-    WHERE t.queue = :queue::text AND t.id = ANY (/*ids*/:ids::uuid[]) AND t.worker_id = :worker::uuid
+    WHERE t.queue = :queue::text AND t.id = ANY ({{ids}}) AND t.worker_id = :worker::uuid
       AND t.attempt = (:outcomes::jsonb -> t.id::text -> 'attempt')::integer
     RETURNING t.*
 )

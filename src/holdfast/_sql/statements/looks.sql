@@ -1,6 +1,5 @@
 -- Looks at tasks by any filter, each bounded by how many tasks it looks at, so that its time does not grow with their number. Where
--- the bound is met, the answer says so. `/*filter*/true` stands for the filter, `/*table*/true` for what it says about live and
--- archived, `/*place*/true` for what it says about queue, kind and step.
+-- the bound is met, the answer says so.
 
 -- look --
 -- Tasks that a filter lets through, among the newest so many below an id, newest first. The last one that was looked at comes
@@ -9,11 +8,11 @@ SELECT v.id, v.queue, v.kind, v.step, v.state, v.phase, v.priority, v.run_at, v.
        v.worker_id, v.claimed_at, v.lease_expires_at, v.args, v.error, v.key, v.headers, v.created_at, v.finished_at,
        v.result, v.deadline,
        CASE WHEN f.place = :most::integer THEN f.id END
-FROM (SELECT l.id, l.place, (/*filter*/true) IS TRUE AS fits
+FROM (SELECT l.id, l.place, ({{filter}}) IS TRUE AS fits
       FROM (SELECT *, row_number() OVER (ORDER BY id DESC) AS place FROM holdfast.tasks
-            WHERE /*table*/true AND id < coalesce(:below::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            WHERE {{filter_tables}} AND id < coalesce(:below::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
             ORDER BY id DESC LIMIT :most::integer) AS l
-      WHERE (/*filter*/true) OR l.place = :most::integer
+      WHERE ({{filter}}) OR l.place = :most::integer
       ORDER BY l.id DESC LIMIT :limit::integer) AS f
 LEFT JOIN LATERAL (SELECT * FROM holdfast.tasks t WHERE t.id = f.id LIMIT 1) AS v ON f.fits
 ORDER BY f.id DESC
@@ -21,10 +20,10 @@ ORDER BY f.id DESC
 -- look_count --
 -- How many tasks a filter lets through among the newest so many, and whether there may be others behind them.
 SELECT count(*) FILTER (WHERE f.fits), coalesce(bool_or(f.place = :most::integer), false)
-FROM (SELECT l.place, (/*filter*/true) IS TRUE AS fits
+FROM (SELECT l.place, ({{filter}}) IS TRUE AS fits
       FROM (SELECT *, row_number() OVER (ORDER BY id DESC) AS place FROM holdfast.tasks
-            WHERE /*table*/true ORDER BY id DESC LIMIT :most::integer) AS l
-      WHERE (/*filter*/true) OR l.place = :most::integer LIMIT :limit::integer) AS f
+            WHERE {{filter_tables}} ORDER BY id DESC LIMIT :most::integer) AS l
+      WHERE ({{filter}}) OR l.place = :most::integer LIMIT :limit::integer) AS f
 
 -- look_at_few --
 -- As `look`, for running and parked tasks, which may be older than all others. Of running ones there are no more than workers
@@ -33,7 +32,7 @@ FROM (SELECT l.place, (/*filter*/true) IS TRUE AS fits
 WITH found AS MATERIALIZED (
     SELECT e.id, e.place = c.share AS is_last
     FROM (SELECT queue, kind, step, greatest(:limit::integer, least(:most::integer, :spread::integer / count(*) OVER ())) AS share
-          FROM (SELECT * FROM holdfast.parked_steps WHERE /*place*/true AND 'parked' = ANY (:states::text[]) LIMIT 1000) AS p) AS c
+          FROM (SELECT * FROM holdfast.parked_steps WHERE {{filter_steps}} AND 'parked' = ANY (:states::text[]) LIMIT 1000) AS p) AS c
     CROSS JOIN LATERAL (
         SELECT t.id, row_number() OVER (ORDER BY t.id DESC) AS place FROM holdfast.task t
         WHERE t.state = 'parked' AND t.queue = c.queue AND t.kind = c.kind AND t.step = c.step
@@ -57,7 +56,7 @@ FROM looked LEFT JOIN LATERAL (
     SELECT t.* FROM (SELECT s.id FROM seen s WHERE looked.until IS NULL OR s.id >= looked.until ORDER BY s.id DESC) AS s
     CROSS JOIN LATERAL (
         SELECT * FROM (SELECT * FROM holdfast.tasks WHERE id = s.id AND state IN ('running', 'parked') LIMIT 1) AS each
-        WHERE /*filter*/true) AS t
+        WHERE {{filter}}) AS t
     LIMIT :limit::integer) AS v ON true
 ORDER BY v.id DESC
 
@@ -69,7 +68,7 @@ FROM (SELECT :is_plain::boolean OR v.id IS NOT NULL AS fits, s.is_last OR s.plac
       FROM (SELECT u.id, u.is_last, row_number() OVER () AS place FROM (
             SELECT e.id, e.place = c.share AS is_last
             FROM (SELECT queue, kind, step, greatest(:least::integer, :most::integer / count(*) OVER ()) AS share
-                  FROM (SELECT * FROM holdfast.parked_steps WHERE /*place*/true AND 'parked' = ANY (:states::text[]) LIMIT 1000) AS p) AS c
+                  FROM (SELECT * FROM holdfast.parked_steps WHERE {{filter_steps}} AND 'parked' = ANY (:states::text[]) LIMIT 1000) AS p) AS c
             CROSS JOIN LATERAL (
                 SELECT t.id, row_number() OVER (ORDER BY t.id DESC) AS place FROM holdfast.task t
                 WHERE t.state = 'parked' AND t.queue = c.queue AND t.kind = c.kind AND t.step = c.step
@@ -77,11 +76,11 @@ FROM (SELECT :is_plain::boolean OR v.id IS NOT NULL AS fits, s.is_last OR s.plac
             UNION ALL
             SELECT e.id, e.place = :most::integer
             FROM (SELECT t.id, row_number() OVER () AS place FROM holdfast.task t
-                  WHERE t.state = 'running' AND 'running' = ANY (:states::text[]) AND /*place*/true LIMIT :most::integer) AS e) AS u
+                  WHERE t.state = 'running' AND 'running' = ANY (:states::text[]) AND {{filter_steps}} LIMIT :most::integer) AS e) AS u
             LIMIT :most::integer) AS s
       LEFT JOIN LATERAL (
           SELECT id FROM (SELECT * FROM holdfast.tasks WHERE id = s.id AND state IN ('running', 'parked') LIMIT 1) AS each
-          WHERE /*filter*/true) AS v ON NOT :is_plain::boolean) AS f
+          WHERE {{filter}}) AS v ON NOT :is_plain::boolean) AS f
 
 -- parked_groups --
 -- Parked tasks that a filter lets through, grouped by where and how they stopped, the largest group first. The newest at each step
@@ -89,10 +88,10 @@ FROM (SELECT :is_plain::boolean OR v.id IS NOT NULL AS fits, s.is_last OR s.plac
 WITH seen AS MATERIALIZED (
     SELECT c.kind, c.step, l.number = c.share AS is_last, l.id, l.error_type, l.place, l.at, l.fits
     FROM (SELECT queue, kind, step, greatest(10, :most::integer / count(*) OVER ()) AS share
-          FROM (SELECT * FROM holdfast.parked_steps WHERE /*place*/true LIMIT 1000) AS p) AS c
+          FROM (SELECT * FROM holdfast.parked_steps WHERE {{filter_steps}} LIMIT 1000) AS p) AS c
     CROSS JOIN LATERAL (
         SELECT e.id, e.number, nullif(e.error ->> 'type', '') AS error_type, nullif(e.error ->> 'place', '') AS place,
-               coalesce(e.claimed_at, e.created_at) AS at, (/*filter*/true) IS TRUE AS fits
+               coalesce(e.claimed_at, e.created_at) AS at, ({{filter}}) IS TRUE AS fits
         FROM (SELECT *, row_number() OVER (ORDER BY t.id DESC) AS number FROM holdfast.tasks t
               WHERE t.state = 'parked' AND t.queue = c.queue AND t.kind = c.kind AND t.step = c.step
               ORDER BY t.id DESC LIMIT c.share) AS e) AS l

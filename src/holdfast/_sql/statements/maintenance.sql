@@ -1,5 +1,4 @@
--- What maintenance does: history comes and goes by the day. `/*partition*/` and `/*parent*/` mark names of tables
--- that are filled in.
+-- What maintenance does: history comes and goes by the day.
 
 -- ensure_today --
 -- The partitions of this day, if nobody has made them: for a write on a caller's connection.
@@ -49,11 +48,11 @@ SELECT day, bytes FROM holdfast.drop_oldest_partition()
 
 -- detach_partition --
 -- Takes a day off without stopping anybody. Must not be in a transaction.
-ALTER TABLE holdfast./*parent*/archive DETACH PARTITION holdfast./*partition*/archive CONCURRENTLY
+ALTER TABLE holdfast.{{parent}} DETACH PARTITION holdfast.{{partition}} CONCURRENTLY
 
 -- finalize_partition --
 -- Goes on with a detachment that was interrupted.
-ALTER TABLE holdfast./*parent*/archive DETACH PARTITION holdfast./*partition*/archive FINALIZE
+ALTER TABLE holdfast.{{parent}} DETACH PARTITION holdfast.{{partition}} FINALIZE
 
 -- lock_partitions --
 -- Nobody makes or attaches partitions until this transaction ends.
@@ -69,7 +68,7 @@ WHERE p.name = :name::text AND p.dropping_at IS NOT NULL AND NOT c.relispartitio
 
 -- drop_partition --
 -- Drops a day that is detached.
-DROP TABLE holdfast./*partition*/archive
+DROP TABLE holdfast.{{partition}}
 
 -- forget_partitions --
 -- Partitions that are no longer there need no mark.
@@ -103,7 +102,7 @@ ORDER BY h.until, h.name LIMIT 1
 -- Deletes what queues no longer keep from some blocks of a day. No index is needed, and none is paid for. By the parent:
 -- a worker that does not own the tables has rights on that only.
 WITH gone AS (
-    DELETE FROM holdfast./*parent*/archive r
+    DELETE FROM holdfast.{{parent}} r
     WHERE r.finished_at >= :since::timestamptz AND r.finished_at < :until::timestamptz
       AND r.ctid >= :first::text::tid AND r.ctid < :below::text::tid
       AND CASE WHEN r.queue = ANY (:named::text[]) THEN r.queue = ANY (:expired::text[]) ELSE :others::boolean END

@@ -3,6 +3,10 @@
 -- need no rights on the tables. All other functions do what their caller may do, and whoever has a part may call them.
 
 -- grants --
+-- The rights of a part.
+{{> rights_of :part}}
+
+-- fragment rights_of(part) --
 -- The rights of a part, as GRANT and REVOKE name them. What is not there is not named, so it fits every version of the
 -- schema. Whoever makes a new table or function decides here: viewers see new tables, workers write them, nobody else does;
 -- nobody may call a new function that acts with the rights of the owner. The search path must be empty.
@@ -11,7 +15,7 @@ SELECT g.rights FROM (
     UNION ALL
     SELECT 2, p.proname, format('EXECUTE ON FUNCTION %I.%I(%s)', :'schema', p.proname, pg_get_function_identity_arguments(p.oid))
     FROM pg_catalog.pg_proc p
-    WHERE p.pronamespace = quote_ident(:'schema')::regnamespace AND (NOT p.prosecdef OR p.proname = ANY (CASE :part::text
+    WHERE p.pronamespace = quote_ident(:'schema')::regnamespace AND (NOT p.prosecdef OR p.proname = ANY (CASE {{part}}::text
         WHEN 'producer' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed', 'insert_free']
         WHEN 'worker' THEN ARRAY['enqueue', 'enqueue_many', 'insert_keyed', 'insert_free', 'ensure_partition', 'ensure_partitions',
                                  'drop_oldest_partition', 'summarize_log', 'set_default', 'note_backfill']
@@ -22,13 +26,13 @@ SELECT g.rights FROM (
     SELECT 3, c.relname, format('%s ON %I.%I', t.rights, :'schema', c.relname)
     FROM pg_catalog.pg_class c
     CROSS JOIN LATERAL (SELECT CASE
-        WHEN :part::text = 'producer' THEN CASE c.relname
+        WHEN {{part}}::text = 'producer' THEN CASE c.relname
             -- Nothing of others but their ids, and nothing but new tasks. Those with keys are written by insert_keyed and insert_free.
             WHEN 'task' THEN 'SELECT (id), INSERT (id, queue, kind, step, args, priority, run_at, created_at, deadline, headers)'
             WHEN 'archive' THEN 'SELECT (id)'
             WHEN 'kind' THEN 'SELECT (name, queue, priority, first)'
             WHEN 'worker' THEN 'SELECT (queues, idle, seen_at, stopped_at)' END
-        WHEN :part::text = 'worker' AND c.relkind <> 'v' THEN CASE
+        WHEN {{part}}::text = 'worker' AND c.relkind <> 'v' THEN CASE
             WHEN c.relname IN ('migration', 'grantee', 'queue', 'setting') THEN 'SELECT'
             -- To lock what it deletes, it needs UPDATE of some column.
             WHEN c.relname = 'change' THEN 'SELECT, UPDATE (at), DELETE'
@@ -51,7 +55,7 @@ BEGIN
         RETURN;
     END IF;
     FOR given IN SELECT r.rolname, g.part FROM holdfast.grantee g JOIN pg_catalog.pg_roles r ON r.rolname = g.role LOOP
-        FOR rights IN /*grants*/SELECT ''
+        FOR rights IN {{> rights_of given.part}}
         LOOP
             EXECUTE format('GRANT %s TO %I', rights, given.rolname);
         END LOOP;

@@ -8,7 +8,8 @@ from importlib import resources
 from typing import TypeVar
 from uuid import UUID
 
-from holdfast._sql.query import Query, Row, Statement, bodies_of, statement
+from holdfast._sql.query import Query, Row, Statement, statement
+from holdfast._sql.template import compose
 
 T = TypeVar("T")
 
@@ -54,4 +55,5 @@ def _query(name: str, schema: str, read: Callable[[Sequence[Row]], T], /, **valu
 @cache
 def _statements(schema: str) -> dict[str, Statement]:
     text = resources.files("holdfast.cli.demo").joinpath("demo.sql").read_text("utf-8")
-    return {name: statement(name, body, schema) for name, body in bodies_of(text).items()}
+    [bodies] = compose([text])
+    return {name: statement(name, body, schema) for name, body in bodies.items()}
