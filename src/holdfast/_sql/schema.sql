@@ -789,36 +789,33 @@ CREATE FUNCTION holdfast.explain_ready(t holdfast.task) RETURNS text
 DECLARE
     moment timestamptz := "holdfast".now();
     full_name text := t.kind || '.' || t.step;
+    its_phase text := (SELECT v.phase FROM "holdfast".tasks v WHERE v.id = t.id AND v.state = 'ready');
     parking text;
-    pauses text;
     live record;
     knew record;
     before bigint;
     holding record;
 BEGIN
-    IF t.attempt = 0 AND t.deadline <= moment THEN
+    IF its_phase = 'expired' THEN
         RETURN format('It is expired: it was not started before its deadline, %s; any live worker of queue %s will archive it',
             "holdfast".the_time(t.deadline), t.queue);
-    ELSIF t.run_at > moment AND t.errors > 0 THEN
+    ELSIF its_phase = 'retrying' THEN
         SELECT coalesce((substring(t.headers ->> 'holdfast-retry' FROM '^[0-9]{1,9}')::integer + 1)::text, k.about -> t.step ->> 'errors')
         INTO parking FROM "holdfast".kind k WHERE k.name = t.kind OR t.kind = ANY (k.was) LIMIT 1;
         RETURN format('It waits for its next attempt at %s (in %s) after %s at this step%s, the last of them %s', "holdfast".the_time(t.run_at),
             "holdfast".how_long(t.run_at - moment), "holdfast".how_many(t.errors, 'error'), coalesce(', of ' || parking || ' that park it', ''),
             "holdfast".error_line(t.error));
-    ELSIF t.run_at > moment THEN
+    ELSIF its_phase = 'scheduled' THEN
         RETURN format('It is not due until %s (in %s)', "holdfast".the_time(t.run_at), "holdfast".how_long(t.run_at - moment));
-    END IF;
-
-    SELECT string_agg(format('%s %s is paused since %s by %s; to resume it: holdfast resume %s, or select %I.resume(%L, %L)',
-               p.what, p.name, "holdfast".the_time(p.paused_at), coalesce("holdfast".one_line(p.paused_by), 'somebody'), p.name,
-               'holdfast', p.name, jsonb_build_object('what', p.what)), '; and ' ORDER BY p.what DESC)
-    INTO pauses
-    FROM (SELECT 'queue' AS what, q.name::text, q.paused_at, q.paused_by FROM "holdfast".queue q WHERE q.name = t.queue
-          UNION ALL
-          SELECT 'kind', k.name, k.paused_at, k.paused_by FROM "holdfast".kind k WHERE k.name = t.kind OR t.kind = ANY (k.was)) AS p
-    WHERE p.paused_at IS NOT NULL;
-    IF pauses IS NOT NULL THEN
-        RETURN 'It is due, but ' || pauses;
+    ELSIF its_phase = 'paused' THEN
+        RETURN 'It is due, but '
+            || (SELECT string_agg(format('%s %s is paused since %s by %s; to resume it: holdfast resume %s, or select %I.resume(%L, %L)',
+                           p.what, p.name, "holdfast".the_time(p.paused_at), coalesce("holdfast".one_line(p.paused_by), 'somebody'), p.name,
+                           'holdfast', p.name, jsonb_build_object('what', p.what)), '; and ' ORDER BY p.what DESC)
+                FROM (SELECT 'queue' AS what, q.name::text, q.paused_at, q.paused_by FROM "holdfast".queue q WHERE q.name = t.queue
+                      UNION ALL
+                      SELECT 'kind', k.name, k.paused_at, k.paused_by FROM "holdfast".kind k WHERE k.name = t.kind OR t.kind = ANY (k.was)) AS p
+                WHERE p.paused_at IS NOT NULL);
     END IF;
 
     SELECT count(*) AS workers, count(*) FILTER (WHERE w.serves) AS serving, count(*) FILTER (WHERE w.serves AND w.knows) AS able,
