@@ -111,14 +111,14 @@ def listed(
     queries: Queries, *, only: str | None = None, above: str | None = None, limit: int = 1000
 ) -> Query[list[ScheduleInfo]]:
     """Schedules by name; the next page begins `above` the last."""
-    return queries._query("list_schedules", _infos, only=only, above=above, limit=limit)
+    return queries.list_schedules(only, above, limit).into(_infos)
 
 
 def occurrences(
     queries: Queries, name: str, *, scope: str | None = None, before: datetime | None = None, limit: int = 50
 ) -> Query[list[OccurrenceInfo]]:
     """The occurrences of a schedule, the newest plan time first."""
-    return queries._query("list_occurrences", _occurrences, name=name, scope=scope, before=before, limit=limit)
+    return queries.list_occurrences(name, scope, before, limit).into(_occurrences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +131,25 @@ class Recent:
 
 def recent(queries: Queries, names: Sequence[str], *, limit: int = 12) -> Query[dict[str, list[Recent]]]:
     """What became of the last plan times of some schedules, by their names; the newest last."""
-    return queries._query("recent_occurrences", _recent, names=list(names), limit=limit)
+    return queries.recent_occurrences(names, limit).into(_recent)
 
 
 def set_to(queries: Queries, name: str, definition: Mapping[str, Any], **by_whom: str | None) -> Query[str]:
     """Makes a schedule, or changes what is given of it: created, changed or unchanged."""
     # Whatever was there before, what comes of it is checked by the first worker; what is given here, at once.
-    return _verb(queries, "set_schedule", name, by_whom, definition=msgspec.json.encode(definition).decode())
+    return queries.set_schedule(name, msgspec.json.encode(definition), options_bag(**by_whom))
 
 
 def pause(queries: Queries, name: str, **by_whom: str | None) -> Query[str]:
-    return _verb(queries, "pause_schedule", name, by_whom)
+    return queries.pause_schedule(name, options_bag(**by_whom))
 
 
 def resume(queries: Queries, name: str, **by_whom: str | None) -> Query[str]:
-    return _verb(queries, "resume_schedule", name, by_whom)
+    return queries.resume_schedule(name, options_bag(**by_whom))
 
 
 def delete(queries: Queries, name: str, **by_whom: str | None) -> Query[str]:
-    return _verb(queries, "delete_schedule", name, by_whom)
+    return queries.delete_schedule(name, options_bag(**by_whom))
 
 
 def fire(
@@ -157,8 +157,7 @@ def fire(
 ) -> Query[list[UUID]]:
     """An occurrence now, for all scopes or one: the ids of the tasks."""
     when = None if plan_time is None else aware(plan_time, "plan_time").isoformat()
-    bag = options_bag(plan_time=when, scope=scope, **by_whom)
-    return queries._query("fire_schedule", lambda rows: [row[0] for row in rows], name=name, options=bag.decode())
+    return queries.fire_schedule(name, options_bag(plan_time=when, scope=scope, **by_whom))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +205,13 @@ def backfill(
         return Backfill(name, missing, len(wanted) - len(missing)), set()
     ticked = yield from sql.backfill(queries, name, definition, missing)
     bag = options_bag(since=since.isoformat(), until=until.isoformat(), enqueued=ticked.enqueued, by=by, why=why)
-    yield queries._query("note_backfill", lambda rows: None, name=name, options=bag.decode())
+    yield queries.note_backfill(name, bag)
     return Backfill(name, missing, len(wanted) - len(missing), ticked.enqueued), ticked.queues
 
 
 def scopes_of(queries: Queries, name: str) -> Query[list[str]]:
     """The scopes that a schedule had when it was last planned."""
-    return queries._query("list_scopes", lambda rows: [row[0] for row in rows], name=name, limit=MOST_AT_ONCE)
+    return queries.list_scopes(name, MOST_AT_ONCE)
 
 
 def check_ahead(name: str, definition: Definition) -> None:
@@ -226,12 +225,6 @@ def one(name: str, listed: Sequence[ScheduleInfo]) -> ScheduleInfo:
     if not listed:
         raise ScheduleError(f"there is no schedule {name!r}; `holdfast schedules` lists them")
     return listed[0]
-
-
-def _verb(queries: Queries, verb: str, name: str, by_whom: Mapping[str, str | None], **more: str) -> Query[str]:
-    return queries._query(
-        verb, lambda rows: str(rows[0][0]), name=name, options=options_bag(**by_whom).decode(), **more
-    )
 
 
 def _infos(rows: Sequence[Row]) -> list[ScheduleInfo]:

@@ -261,7 +261,7 @@ async def test_T7_a_percent_sign_in_a_statement_is_itself(caller: Caller) -> Non
 @pytest.mark.parametrize("name", ["declared", "enqueue", "enqueue_many", "enqueue_keyed", "fences", "notify"])
 def test_T7_every_parameter_is_a_text_that_the_server_casts(name: str) -> None:
     statement = queries("holdfast")._statements[name]
-    made = Portable(queries("holdfast").read(name, **dict.fromkeys(statement.parameters, "{}")))
+    made = Portable(Query(statement, ("{}",) * len(statement.parameters), list))
     assert re.findall(r"\$\d+(?!\d|::text\b)", made.numbered) == []
     assert made.numbered.count("$") == made.named.count("%(p") == statement.text.count("$") > 0
 

@@ -13,7 +13,7 @@ from .support import BOOM, LEASE, NOW, Db, ids
 
 
 def changes(db: Db, id: UUID) -> list[tuple[str, str, str | None]]:
-    return [(r[0], r[1], r[2]) for r in db.run(db.queries.read("task_changes", id=id))]
+    return [(r[0], r[1], r[2]) for r in db.run(db.queries.task_changes(id))]
 
 
 def test_M11_Q8_ready_is_archived_at_once(db: Db, worker: UUID) -> None:

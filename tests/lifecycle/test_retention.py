@@ -118,12 +118,12 @@ def test_A4_a_slice_reads_only_its_blocks(own_db: Db) -> None:
     own_db.clock.set(NOW - 4 * DAY)
     many(own_db, 2000, "mail", NOW - 4 * DAY)
     day = (NOW - 4 * DAY).replace(hour=0, minute=0, second=0, microsecond=0)
-    query = own_db.queries.read(
-        "sweep",
+    query = own_db.queries.sweep(
+        "archive",
         since=day,
         until=day + DAY,
-        first="(4,0)",
-        below="(8,0)",
+        first_block=4,
+        below_block=8,
         named=["mail"],
         expired=["mail"],
         others=False,

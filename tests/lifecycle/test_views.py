@@ -101,7 +101,7 @@ def test_A1_the_log_has_every_attempt_and_the_running_one(db: Db, worker: UUID, 
     db.run(db.stay(other_worker, [task], "failed", error=BOOM, errors=1))
     db.retry(task.id)
     [task] = db.claim(other_worker)
-    running = db.run(db.queries.read("task_attempts", id=task.id, limit=None))
+    running = db.run(db.queries.task_attempts(task.id))
     assert [(r[3], r[4], r[5], r[9]) for r in running] == [
         ("ReadName", 0, 1, "retried"), ("ReadName", 0, 2, "snoozed"), ("ReadName", 0, 3, "released"),
         ("ReadName", 0, 4, "lost"), ("ReadName", 0, 5, "advanced"), ("SayHello", 1, 6, "failed"),
@@ -112,7 +112,7 @@ def test_A1_the_log_has_every_attempt_and_the_running_one(db: Db, worker: UUID, 
     assert (running[0][11], running[-1][11]) == (b'{"n": 1}', b'{"greeting": "hi"}')
     assert [r[10] is not None for r in running] == [True, False, False, True, False, True, False]
     db.run(db.finish(other_worker, [task]))
-    ended = db.run(db.queries.read("task_attempts", id=task.id, limit=None))
+    ended = db.run(db.queries.task_attempts(task.id))
     assert ended[:-1] == running[:-1] and ended[-1][9:11] == ("done", None)
 
 
@@ -120,13 +120,13 @@ def test_the_repairs_of_a_task_in_order(db: Db) -> None:
     id = db.parked()
     db.retry(id, by="ann", why="one")
     db.cancel(id, by="bob", why="two")
-    rows = db.run(db.queries.read("task_changes", id=id))
+    rows = db.run(db.queries.task_changes(id))
     assert [row[:3] for row in rows] == [("retry", "ann", "one"), ("cancel", "bob", "two")]
 
 
 def test_a_task_is_found_live_or_archived(db: Db, worker: UUID) -> None:
     def info(id: UUID) -> list[tuple[object, ...]]:
-        return db.run(db.queries.read("task_info", id=id))
+        return db.run(db.queries.task_info(id))
 
     id = db.enqueue()
     assert [(r[0], r[4]) for r in info(id)] == [(id, "ready")]

@@ -128,12 +128,12 @@ def test_a_worker_registers_once_and_is_seen(db: Db, worker: UUID) -> None:
     db.clock.advance(5)
     register(db, worker)
     db.run(db.queries.seen(worker, 2))
-    [row] = db.run(db.queries.read("workers", limit=10))
+    [row] = db.run(db.queries.workers(10))
     assert row[0] == worker and row[10:12] == (False, 2) and row[12] == NOW
     assert (row[13] - NOW).total_seconds() == 5 and row[14:17] == (None, None, None)
     db.run(db.queries.stopping(worker))
     db.run(db.queries.stopped(worker))
-    [row] = db.run(db.queries.read("workers", limit=10))
+    [row] = db.run(db.queries.workers(10))
     assert None not in row[15:]
 
 

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast._db.driver.connection import connect, connect_sync, run_sync
-from holdfast._db.migrate import _objects, check_version, latest, migrate, migrations, script, status
+from holdfast._db.driver.connection import connect, connect_sync, run, run_sync
+from holdfast._db.migrate import check_version, latest, migrate, migrations, script, status
 from holdfast._model.enqueue.ids import uuid7
 from holdfast._model.enqueue.request import Request
-from holdfast._sql.queries import Queries
+from holdfast._sql.queries import Queries, queries
 from holdfast.errors import ConfigError, SchemaError
 
 from .conftest import execute
@@ -41,7 +41,7 @@ def objects(url: str, schema: str = "holdfast") -> list[str]:
     async def ask() -> list[str]:
         connection = await connect(url)
         try:
-            return await _objects(connection, schema)
+            return await run(connection, queries(schema).objects())
         finally:
             await connection.close()
 

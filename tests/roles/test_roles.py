@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from holdfast import App, Context, Done, Every, Tasks, named
 from holdfast._db.driver.session import Link
-from holdfast._db.migrate import latest, migrate, renewal, script
+from holdfast._db.migrate import latest, migrate, script
 from holdfast._db.roles import grant, grantees, revoke
 from holdfast._engine.maintain.maintenance import Maintenance
 from holdfast._sql.queries import queries
@@ -110,7 +110,7 @@ def test_X5_a_dropped_role_is_shown_and_can_be_forgotten(
     execute(holdfast_url, f'DROP OWNED BY "{role}"')
     execute(holdfast_server, f'DROP ROLE "{role}"')
     assert "there is no such role any more" in run(holdfast_url, "list").output
-    execute(holdfast_url, renewal("holdfast"))
+    execute(holdfast_url, queries("holdfast").renew_grants)
     revoke(holdfast_url, "holdfast", "viewer", [role])
     assert grantees(holdfast_url, "holdfast") == []
 
@@ -173,7 +173,7 @@ async def test_X5_new_tables_are_seen_by_viewers_and_written_by_workers(
     for part, role in roles.items():
         grant(holdfast_url, "holdfast", part, [role])  # type: ignore[arg-type]
     execute(holdfast_url, "CREATE TABLE holdfast.novelty (id integer)")
-    execute(holdfast_url, "SET search_path = pg_catalog;" + renewal("holdfast"))
+    execute(holdfast_url, "SET search_path = pg_catalog;" + queries("holdfast").renew_grants)
     execute(as_role(holdfast_url, roles["worker"]), "INSERT INTO holdfast.novelty VALUES (1)")
     assert execute(as_role(holdfast_url, roles["viewer"]), "TABLE holdfast.novelty") == [(1,)]
     with pytest.raises(psycopg.errors.InsufficientPrivilege):

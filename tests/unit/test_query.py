@@ -1,16 +1,15 @@
 """Statements from files: numbered parameters, the schema's name, prose, and the form that passes over locked rows."""
 
-import inspect
 import re
+from pathlib import Path
 
-from holdfast import schedules
-from holdfast._db import migrate, roles
-from holdfast._sql import failures, figures, history, repair
-from holdfast._sql import schedules as planning
+import holdfast
 from holdfast._sql.plans import Plan, drive_sync
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, for_schema, statements
-from holdfast.insights import bounded, database, lookup, totals
+from holdfast._sql.template import compose
+
+PACKAGE = Path(holdfast.__file__).parent
 
 
 def test_every_statement_has_prose_and_no_open_placeholder() -> None:
@@ -44,26 +43,22 @@ def test_every_settling_statement_can_pass_over_locked_rows() -> None:
         assert skipping.parameters == statement.parameters
 
 
-def test_every_statement_is_used_by_a_query() -> None:
-    """A statement that nobody sends is dead text."""
-    source = (
-        "".join(inspect.getsource(group) for group in Queries.__mro__[:-1])
-        + inspect.getsource(lookup)
-        + inspect.getsource(bounded)
-        + inspect.getsource(totals)
-        + inspect.getsource(database)
-        + inspect.getsource(migrate)
-    )
-    source += inspect.getsource(history) + inspect.getsource(failures) + inspect.getsource(repair)
-    source += (
-        inspect.getsource(schedules)
-        + inspect.getsource(planning)
-        + inspect.getsource(roles)
-        + inspect.getsource(figures)
-    )
-    # Written once, and found by a part of their names: `_with_children`.
-    names = {re.sub("_with_children$", "", name) for name in statements("holdfast")}
-    assert [name for name in names if f'"{name}"' not in source] == []
+def test_every_statement_has_its_method_in_the_module_of_its_file() -> None:
+    """A statement that nobody sends is dead text; one that is sent by its name from elsewhere has no types."""
+    sql, queries = PACKAGE / "_sql" / "statements", PACKAGE / "_sql" / "queries"
+    files = sorted(sql.glob("*.sql"))
+    for file, found in zip(files, compose(file.read_text() for file in files), strict=True):
+        if found:
+            source = (queries / f"{file.stem}.py").read_text()
+            named = set(re.findall(r'"([a-z_]+)"(?!:)', source)) & statements("holdfast").keys()
+            assert named == found.keys(), file.name
+
+
+def test_no_statement_is_called_by_its_name_from_elsewhere() -> None:
+    allowed = {"query.py", "measures.py"}
+    for file in PACKAGE.rglob("*.py"):
+        if file.parent.name != "queries" and file.name not in allowed:
+            assert not re.search(r"\b_statements\[|\bstatements\(|queries\._query\(", file.read_text()), file
 
 
 def test_a_plan_is_driven_to_its_end() -> None:

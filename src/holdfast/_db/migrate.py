@@ -7,7 +7,6 @@ right after; what differs later is drift: the schema was changed by hand.
 import asyncio
 import random
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -17,9 +16,10 @@ import psycopg
 from psycopg import AsyncConnection
 
 from holdfast._db.config.resolve import check_schema
-from holdfast._db.driver.connection import connect
+from holdfast._db.driver.connection import connect, run
 from holdfast._db.errors import explaining, migrate_command
-from holdfast._sql.query import for_schema, quote, statements
+from holdfast._sql.queries import queries
+from holdfast._sql.query import for_schema
 from holdfast.errors import SchemaError
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.(up|down)\.sql")
@@ -99,19 +99,15 @@ def script(schema: str, *, above: int = 0, to: int | None = None) -> str:
     to = latest() if to is None else to
     if not 0 <= above <= to <= latest():
         raise SchemaError(f"there is no way up from version {above} to {to}: this code knows 0 to {latest()}")
-    parts = [statements(schema)["migration_table"].text]
+    parts = [queries(schema).migration_table]
     for migration in migrations():
         if above < migration.version <= to:
             parts.append(
                 f"-- migration {migration.version}: {migration.name}\nBEGIN;\n{for_schema(migration.up, schema)}"
             )
-            parts.append(f"{NO_SEARCH_PATH};\n{renewal(schema)};\n{_record(schema, migration)}\nCOMMIT;\n")
+            renewal, record = queries(schema).renew_grants, _record(schema, migration)
+            parts.append(f"{NO_SEARCH_PATH};\n{renewal};\n{record}\nCOMMIT;\n")
     return "\n".join(parts)
-
-
-def renewal(schema: str) -> str:
-    """What follows every migration: rights on what is new."""
-    return statements(schema)["renew_grants"].text
 
 
 def migration_lock(schema: str) -> tuple[LiteralString, list[str]]:
@@ -144,7 +140,7 @@ async def migrate(url: str, schema: str = "holdfast", *, to: int | None = None, 
                 f"PostgreSQL 14 or newer is needed; this server is {connection.info.server_version // 10000}"
             )
         if target > 0:
-            check_encoding(await _one(connection, schema, "encoding"))
+            check_encoding(await run(connection, queries(schema).encoding()))
         applied: list[str] = []
         while True:
             done = await _one_step(connection, schema, target, tries)
@@ -157,26 +153,27 @@ async def migrate(url: str, schema: str = "holdfast", *, to: int | None = None, 
 
 async def _one_step(connection: AsyncConnection[Any], schema: str, target: int, tries: int) -> str | None:
     """One migration up or down in its own transaction; waits for locks briefly, so that live workers go on."""
+    asks = queries(schema)
     for attempt in range(tries):
         try:
             async with connection.transaction():
                 await connection.execute("SET LOCAL lock_timeout = '1s'")
                 await connection.execute(NO_SEARCH_PATH)
                 await connection.execute(*migration_lock(schema))
-                await _script(connection, statements(schema)["migration_table"].text)
-                at = await _one(connection, schema, "schema_version")
+                await _script(connection, asks.migration_table)
+                at = await run(connection, asks.schema_version())
                 _refuse_newer(schema, at)
                 if at == target:
                     return None
                 migration = migrations()[at if at < target else at - 1]
                 if at < target:
                     await _script(connection, for_schema(migration.up, schema))
-                    await _script(connection, renewal(schema))
-                    seen = await _objects(connection, schema)
-                    await _rows(connection, schema, "record_migration", migration.version, migration.name, seen)
+                    await _script(connection, asks.renew_grants)
+                    seen = await run(connection, asks.objects())
+                    await run(connection, asks.record_migration(migration.version, migration.name, seen))
                     return f"{migration.version} {migration.name}"
                 await _script(connection, for_schema(migration.down, schema))
-                await _rows(connection, schema, "forget_migration", migration.version)
+                await run(connection, asks.forget_migration(migration.version))
                 return f"{migration.version} {migration.name} (taken back)"
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             if attempt + 1 == tries:
@@ -193,11 +190,12 @@ async def _one_step(connection: AsyncConnection[Any], schema: str, target: int, 
 
 
 async def _status(connection: AsyncConnection[Any], schema: str) -> Status:
-    if not await _one(connection, schema, "has_migrations", f"{quote(schema)}.migration"):
+    asks = queries(schema)
+    if not await run(connection, asks.has_migrations()):
         return Status(schema, 0, latest(), ())
-    at = await _one(connection, schema, "schema_version")
-    expected: Sequence[str] = await _one(connection, schema, "expected_objects") or []
-    found = await _objects(connection, schema) if expected else []
+    at = await run(connection, asks.schema_version())
+    expected = await run(connection, asks.expected_objects()) or []
+    found = await run(connection, asks.objects()) if expected else []
     drift = [f"missing: {line}" for line in sorted(set(expected) - set(found))]
     drift += [f"unexpected: {line}" for line in sorted(set(found) - set(expected))]
     return Status(schema, at, latest(), tuple(drift))
@@ -212,7 +210,7 @@ def _refuse_newer(schema: str, at: int) -> None:
 
 def _record(schema: str, migration: Migration) -> str:
     """The record of a migration, as text for a script: without what the schema then looked like."""
-    text = statements(schema)["record_migration"].text
+    text = queries(schema).record_migration(migration.version, migration.name, []).statement.text
     values = (str(migration.version), f"'{migration.name}'", "'{}'")
     for number, value in enumerate(values, 1):
         text = text.replace(f"${number}", value)
@@ -222,17 +220,3 @@ def _record(schema: str, migration: Migration) -> str:
 async def _script(connection: AsyncConnection[Any], text: str) -> None:
     # Without parameters, a text may hold many statements.
     await connection.execute(text.encode())
-
-
-async def _objects(connection: AsyncConnection[Any], schema: str) -> list[str]:
-    return [row[0] for row in await _rows(connection, schema, "objects", quote(schema))]
-
-
-async def _one(connection: AsyncConnection[Any], schema: str, name: str, *parameters: object) -> Any:
-    rows = await _rows(connection, schema, name, *parameters)
-    return rows[0][0] if rows else None
-
-
-async def _rows(connection: AsyncConnection[Any], schema: str, name: str, *parameters: object) -> list[Any]:
-    cursor = await connection.execute(statements(schema)[name].text.encode(), parameters)
-    return await cursor.fetchall() if cursor.description else []

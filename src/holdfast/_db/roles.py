@@ -3,17 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from psycopg import Connection
 
 from holdfast._db.config.resolve import check_schema
-from holdfast._db.driver.connection import connect_sync
+from holdfast._db.driver.connection import connect_sync, run_sync
 from holdfast._db.errors import explaining, migrate_command
 from holdfast._db.migrate import NO_SEARCH_PATH, latest, migration_lock
-from holdfast._sql.query import quote, statements
+from holdfast._sql.queries import queries
+from holdfast._sql.query import Query, quote
 from holdfast.errors import ConfigError, SchemaError
 
+T = TypeVar("T")
 Part: TypeAlias = Literal["producer", "worker", "viewer", "operator"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
@@ -33,7 +35,7 @@ def grant(url: str, schema: str, part: Part, roles: Sequence[str], *, only_tell:
     """Gives roles a part, or renews it, and answers the statements that do so. `only_tell` changes nothing."""
     with _RightsTransaction(url, schema) as session:
         session.check(roles)
-        session.do("give_part", part, list(dict.fromkeys(roles)))
+        session.do(session.queries.give_part(list(dict.fromkeys(roles)), part))
         for role in dict.fromkeys(roles):
             session.give(role, [part])
         return session.finish(only_tell)
@@ -45,7 +47,7 @@ def revoke(url: str, schema: str, part: Part, roles: Sequence[str], *, only_tell
         gone = {each.role for each in session.grantees() if not each.exists}
         session.check([role for role in roles if role not in gone])
         for role in dict.fromkeys(roles):
-            session.do("take_part", role, part)
+            session.do(session.queries.take_part(role, part))
             if role not in gone:
                 session.take_all(role)
                 session.give(role, session.parts(role))
@@ -64,7 +66,7 @@ class _RightsTransaction:
     def __init__(self, url: str, schema: str) -> None:
         self._url = url
         self._schema = check_schema(schema)
-        self._statements = statements(schema)
+        self.queries = queries(schema)
         self._sent: list[str] = []
 
     def __enter__(self) -> "_RightsTransaction":
@@ -89,7 +91,7 @@ class _RightsTransaction:
 
     def check(self, roles: Sequence[str]) -> None:
         """Refuses what would give nothing, or the wrong thing, to these roles."""
-        ((there, owner, is_owner, me),) = self._rows("standing_of", list(roles))
+        there, owner, is_owner, me = self._run(self.queries.standing_of(roles))
         if not is_owner:
             raise SchemaError(
                 f"role {me!r} cannot give or take rights on schema {self._schema!r}: "
@@ -103,7 +105,7 @@ class _RightsTransaction:
 
     def give(self, role: str, parts: Iterable[str]) -> None:
         for part in parts:
-            for (rights,) in self._rows("grants", part):
+            for rights in self._run(self.queries.grants(part)):
                 self._say(f"GRANT {rights} TO {quote(role)}")
 
     def take_all(self, role: str) -> None:
@@ -111,22 +113,22 @@ class _RightsTransaction:
             self._say(f"REVOKE ALL ON {what} {quote(self._schema)} FROM {quote(role)}")
 
     def parts(self, role: str) -> list[str]:
-        return [part for (part,) in self._rows("parts_of", role)]
+        return self._run(self.queries.parts_of(role))
 
     def grantees(self) -> list[Grantee]:
-        return [Grantee(*row) for row in self._rows("grantees")]
+        return [Grantee(*row) for row in self._run(self.queries.grantees())]
 
-    def do(self, name: str, *values: object) -> None:
+    def do(self, change: Query[None]) -> None:
         """A change of the list of grantees; listed with its values filled in."""
-        text = self._statements[name].text
-        self._rows(name, *values)
-        for number, value in enumerate(values, 1):
+        text = change.statement.text
+        self._run(change)
+        for number, value in enumerate(change.parameters, 1):
             text = text.replace(f"${number}", _literal(value))
         self._sent.append(" ".join(text.split()) + ";")
 
     def _check_version(self) -> None:
         # An older schema lacks functions that a part consists of.
-        at = self._rows("schema_version")[0][0]
+        at = self._run(self.queries.schema_version())
         if at != latest():
             raise SchemaError(
                 f"schema {self._schema!r} is at version {at}, and this code grants the rights of version {latest()}. "
@@ -141,11 +143,9 @@ class _RightsTransaction:
         with explaining(self._schema):
             self._connection.execute(text.encode())
 
-    def _rows(self, name: str, *values: object) -> list[Any]:
-        statement = self._statements[name]
+    def _run(self, query: Query[T]) -> T:
         with explaining(self._schema):
-            cursor = self._connection.execute(statement.text.encode(), values)
-            return cursor.fetchall() if cursor.description else []
+            return run_sync(self._connection, query)
 
 
 def _literal(value: object) -> str:

@@ -29,21 +29,21 @@ def beginning(at: datetime) -> Place:
 
 def places(queries: Queries, after: Place, limit: int) -> Query[list[Place]]:
     """The failures behind a place, in their order. Only an index is read."""
-    query = queries.read("failure_places", at=after.at, id=after.id, attempt=after.attempt, limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: [Place(*row) for row in rows])
+    return queries.failure_places(after.at, after.id, after.attempt, limit).into(
+        lambda rows: [Place(*row) for row in rows]
+    )
 
 
 def failures(queries: Queries, wanted: Sequence[Place]) -> Query[list[Failure]]:
     """The failures at these places, in their order; one whose day was dropped meanwhile is left out."""
     times = [place.at for place in wanted]
     ids = [place.id for place in wanted]
-    query = queries.read("failures", ids=ids, first=min(times), last=max(times))
 
     def read(rows: Sequence[Row]) -> list[Failure]:
         found = {(row[0], row[6]): row for row in rows}
         return [_failure(found[at.id, at.attempt]) for at in wanted if (at.id, at.attempt) in found]
 
-    return Query(query.statement, query.parameters, read)
+    return queries.failures(ids, min(times), max(times)).into(read)
 
 
 def _failure(row: Row) -> Failure:

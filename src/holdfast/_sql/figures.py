@@ -74,13 +74,12 @@ class Rolled(NamedTuple):
 
 def look(queries: Queries, rest: timedelta) -> Query[Place | None]:
     """How far figures have come; nothing if somebody is at it, or has looked within this time."""
-    query = queries.read("lock_figures", rest=rest)
-    return Query(query.statement, query.parameters, lambda rows: Place(*rows[0]) if rows else None)
+    return queries.lock_figures(rest).into(lambda rows: Place(*rows[0]) if rows else None)
 
 
-def note_open(queries: Queries) -> Query[object]:
+def note_open(queries: Queries) -> Query[None]:
     """Notes which transactions are open."""
-    return queries.read("note_open")
+    return queries.note_open()
 
 
 def roll_up(queries: Queries) -> Plan[Rolled]:
@@ -93,7 +92,7 @@ def roll_up(queries: Queries) -> Plan[Rolled]:
     start = place.start
     if place.now - start > timedelta(days=1):
         # Days of which there is nothing are passed over at once.
-        day = (yield queries.read("day_with_attempts", since=start))[0][0]
+        day: datetime | None = yield queries.day_with_attempts(start)
         start = max(start, day or _minute(place.now - timedelta(days=1)))
     rolled: Rolled = yield from _count(queries, place, start)
     if place.ended and not rolled.more:
@@ -106,14 +105,14 @@ def _count(queries: Queries, place: Place, start: datetime) -> Plan[Rolled]:
     until = min(place.end, start + AT_ONCE)
     if until <= start:
         return Rolled(0, False)
-    yield queries.read("forget_minutes", since=start, until=until)
-    made = (yield queries.read("count_minutes", since=start, until=until))[0][0]
+    yield queries.forget_minutes(start, until)
+    made: int = yield queries.count_minutes(start, until)
     first = _hour(min(start, place.settled))
     if place.ended and first < _hour(until):
-        yield queries.read("forget_hours", since=first, until=_hour(until))
-        yield queries.read("count_hours", since=first, until=_hour(until))
+        yield queries.forget_hours(first, _hour(until))
+        yield queries.count_hours(first, _hour(until))
     settled = until if place.ended else place.settled
-    yield queries.read("place_figures", settled=settled, until=max(until, place.until))
+    yield queries.place_figures(settled, max(until, place.until))
     return Rolled(made, until < place.end)
 
 
@@ -121,21 +120,20 @@ def _turned_back(queries: Queries, place: Place) -> Plan[Place]:
     """The clock was set back: what was counted of the time to come is counted when that comes again."""
     now = _minute(place.now)
     settled = min(place.settled, now)
-    yield queries.read("forget_minutes", since=now, until=place.until)
-    yield queries.read("forget_hours", since=_hour(now), until=max(place.until, place.settled))
-    yield queries.read("place_figures", settled=settled, until=now)
+    yield queries.forget_minutes(now, place.until)
+    yield queries.forget_hours(_hour(now), max(place.until, place.settled))
+    yield queries.place_figures(settled, now)
     return place._replace(settled=settled, until=now, seen_at=min(place.seen_at, place.now))
 
 
-def summarize(queries: Queries) -> Query[object]:
+def summarize(queries: Queries) -> Query[None]:
     """Lets the indexes of the log know what is new."""
-    return queries.read("summarize_log")
+    return queries.summarize_log()
 
 
 def forget(queries: Queries, limit: int) -> Query[int]:
     """Deletes figures that are no longer kept, and counts them."""
-    query = queries.read("forget_figures", limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: int(rows[0][0]))
+    return queries.forget_figures(limit)
 
 
 def handy(since: timedelta) -> timedelta:
@@ -157,8 +155,7 @@ def read(
     span = max(MINUTE, -(-step // MINUTE) * MINUTE)
     if since + span > MINUTES_KEPT:
         span = -(-span // HOUR) * HOUR
-    query = queries.read(
-        "figures",
+    query = queries.figures(
         since=since,
         span=span,
         live=LIVE,
@@ -173,7 +170,7 @@ def read(
         start, now, missing, *_ = rows[0]
         return arranged(start, now, span, [_counted(row) for row in rows if row[3] is not None], missing)
 
-    return Query(query.statement, query.parameters, arrange)
+    return query.into(arrange)
 
 
 def _counted(row: Row) -> tuple[str, Point]:

@@ -1,13 +1,12 @@
 """What a filter is in SQL: a condition on the columns of the view `tasks`, with numbered parameters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
 
 from holdfast._model.read.filter import FINISHED, PHASES, UNFINISHED, Filter, Term, moment
-from holdfast._sql.queries import Queries
-from holdfast._sql.query import Query, Row, for_schema
+from holdfast._sql.query import Query, for_schema
 
 T = TypeVar("T")
 
@@ -15,12 +14,9 @@ _LAST = "greatest(created_at, claimed_at, finished_at)"
 """When something last happened to a task."""
 
 
-def filtered(
-    queries: Queries, name: str, filter: Filter, read: Callable[[Sequence[Row]], T], /, **values: object
-) -> Query[T]:
-    """A statement for those tasks that a filter lets through. It has the slot `filter`, and perhaps `filter_tables` and
-    `filter_steps`."""
-    query = queries.read(name, **values)
+def filtered(query: Query[T], filter: Filter, schema: str) -> Query[T]:
+    """A query for those tasks that a filter lets through. Its statement has the slot `filter`, and perhaps
+    `filter_tables` and `filter_steps`."""
     condition = Condition(len(query.parameters), filter.unseen)
     said = [(term, condition.of(term)) for term in filter.terms]
     found = {
@@ -28,9 +24,9 @@ def filtered(
         "filter_tables": [_tables(filter), *(text for term, text in said if term.field == "id")],
         "filter_steps": [text for term, text in said if term.field in ("queue", "kind", "step")],
     }
-    texts = {slot: for_schema(" AND ".join(conditions) or "true", queries.schema) for slot, conditions in found.items()}
+    texts = {slot: for_schema(" AND ".join(conditions) or "true", schema) for slot, conditions in found.items()}
     statement = query.statement.filled(**{slot: texts[slot] for slot in query.statement.slots & texts.keys()})
-    return Query(statement, (*query.parameters, *condition.parameters), read)
+    return Query(statement, (*query.parameters, *condition.parameters), query.read)
 
 
 def states_of(filter: Filter) -> set[str]:

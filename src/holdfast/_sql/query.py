@@ -17,6 +17,7 @@ import msgspec
 from holdfast._sql.template import SLOTS, compose, filled, prose_of, slots_of, without_comments
 
 T_co = TypeVar("T_co", covariant=True)
+S = TypeVar("S")
 Row = tuple[Any, ...]
 
 FILES = (
@@ -85,6 +86,14 @@ class Query(msgspec.Struct, Generic[T_co], frozen=True):
     parameters: tuple[object, ...]
     read: Callable[[Sequence[Row]], T_co]
     data: Iterable[bytes] | None = None
+
+    def into(self, make: Callable[[T_co], S]) -> "Query[S]":
+        """The same query, which makes something else of its answer."""
+        return Query(self.statement, self.parameters, lambda rows: make(self.read(rows)), self.data)
+
+    def filled(self, **texts: str) -> "Query[T_co]":
+        """The same query, with these texts in the slots of its statement."""
+        return Query(self.statement.filled(**texts), self.parameters, self.read, self.data)
 
 
 def quote(identifier: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from holdfast._model.read.filter import Filter
-from holdfast._sql.filter_sql import filtered
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 
@@ -76,18 +75,14 @@ def in_batches(queries: Queries, repair: Repair) -> Plan[Tally]:
     within = repair.narrowed
     if repair.dry_run:
         counted = repair.limit or _MOST
-        tally.matched = yield filtered(queries, "count_tasks", within, lambda rows: int(rows[0][0]), limit=counted)
+        tally.matched = yield queries.count_tasks(within, limit=counted)
         return tally
-    newest = yield filtered(
-        queries, "list_tasks", within, lambda rows: rows[0][0] if rows else None, limit=1, below=None
-    )
+    newest: UUID | None = yield queries.list_tasks(within, limit=1).into(lambda rows: rows[0][0] if rows else None)
     above: UUID | None = None
     due: datetime | None = None
     while newest is not None and (size := _size(repair, tally)):
-        found = yield filtered(
-            queries, "matching", within, lambda rows: list(map(tuple, rows)), limit=size, above=above
-        )
-        seen = {id: how for id, how in found if id <= newest}
+        found: dict[UUID, str] = yield queries.matching(within, limit=size, above=above)
+        seen = {id: how for id, how in found.items() if id <= newest}
         if not seen:
             break
         above = max(seen)
@@ -123,7 +118,7 @@ def _act(
     tally.done.update(done.values())
     left = [id for id in ids if id not in done]
     if left:
-        now = {row[0]: row for row in (yield queries.read("how_they_stand", ids=left))}
+        now = {row[0]: row for row in (yield queries.how_they_stand(left))}
         tally.passed_over.update(_reason(repair, seen[id], now.get(id)) for id in left)
     return due
 

@@ -1,7 +1,7 @@
 """What statements give and take: rows by their names."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -115,3 +115,50 @@ class Placed(NamedTuple):
         "created", "replaced", "existing", "running", "started", "parked", "ended", "id taken", "contended"
     ]
     state: str | None
+
+
+class OldPartition(NamedTuple):
+    """A partition that is to be dropped, or whose detachment was interrupted."""
+
+    name: str
+    parent: str
+    day: date
+    attached: bool
+    detaching: bool
+    bytes: int | None
+
+
+class ToSweep(NamedTuple):
+    """A partition from which some queues' rows are to be deleted, and where to go on in it."""
+
+    name: str
+    parent: str
+    since: datetime
+    until: datetime
+    block: int
+    blocks: int
+    span: timedelta
+    named: list[str]
+    expired: list[str]
+    others: bool
+
+
+class DueSchedule(NamedTuple):
+    """A schedule that is to be planned, with its definition as JSON."""
+
+    name: str
+    version: int
+    definition: str
+
+
+class Watermark(NamedTuple):
+    """How far a schedule is, when it was last planned, and what time it is."""
+
+    watermark: datetime
+    planned: datetime | None
+    now: datetime
+
+    def begin(self, reached: datetime | None) -> tuple[datetime, bool]:
+        """From where a scope is to be planned that has reached so much, and whether it is new."""
+        is_new = reached is None and self.planned is not None
+        return max(self.watermark, reached or self.planned or self.watermark), is_new

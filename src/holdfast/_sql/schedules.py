@@ -7,7 +7,7 @@ first enqueues it, and nobody else can.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -19,19 +19,12 @@ from holdfast._sql import plans
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
+from holdfast._sql.rows import DueSchedule, Watermark
 from holdfast.errors import HoldfastError
 
 SOONEST, LATEST = 1.0, 60.0
 """Seconds after which a plan that waits for its predecessor is looked at again: a tenth of how late it is."""
 LONGEST_BACK_OFF = 300.0
-
-
-class Found(NamedTuple):
-    """A schedule that is to be planned, as it was read."""
-
-    name: str
-    version: int
-    definition: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +75,6 @@ class Ticked:
     planned: list[str] = field(default_factory=list)
 
 
-class Marks(NamedTuple):
-    """How far a schedule is, when it was last planned, and what time it is."""
-
-    watermark: datetime
-    planned: datetime | None
-    now: datetime
-
-    def begin(self, reached: datetime | None) -> tuple[datetime, bool]:
-        """From where a scope is to be planned that has reached so much, and whether it is new."""
-        is_new = reached is None and self.planned is not None
-        return max(self.watermark, reached or self.planned or self.watermark), is_new
-
-
 @dataclass(slots=True)
 class _Occurrence:
     schedule: str
@@ -130,29 +110,22 @@ class _Worked:
 
 def declare(queries: Queries, name: str, definition: Definition, version: int) -> Query[None]:
     """What the code says about a schedule."""
-    return queries._query(
-        "declare_schedule", lambda rows: None, name=name, definition=_json(definition.to_json()), version=version
-    )
+    return queries.declare_schedule(name, msgspec.json.encode(definition.to_json()), version)
 
 
-def due(queries: Queries, declared: Sequence[str], limit: int) -> Query[list[Found]]:
+def due(queries: Queries, declared: Sequence[str], limit: int) -> Query[list[DueSchedule]]:
     """Schedules that are to be planned now."""
-    return queries._query(
-        "schedules_due",
-        lambda rows: [Found(name, version, definition.encode()) for name, version, definition in rows],
-        declared=list(declared),
-        limit=limit,
-    )
+    return queries.schedules_due(declared, limit)
 
 
 def next_in(queries: Queries, declared: Sequence[str]) -> Query[float | None]:
     """Seconds until the next schedule is to be planned; None if there is none."""
-    return queries._query("next_schedule", lambda rows: rows[0][0], declared=list(declared))
+    return queries.next_schedule(declared)
 
 
 def sweep(queries: Queries, limit: int) -> Query[int]:
     """Forgets occurrences older than the history is kept, and counts them."""
-    return queries._query("sweep_occurrences", len, limit=limit)
+    return queries.sweep_occurrences(limit)
 
 
 def fail(queries: Queries, troubles: Iterable[Trouble]) -> Query[None]:
@@ -166,21 +139,18 @@ def fail(queries: Queries, troubles: Iterable[Trouble]) -> Query[None]:
         }
         for t in troubles
     ]
-    return queries._query("advance_schedules", lambda rows: None, schedules=_json(rows))
+    return queries.advance_schedules(msgspec.json.encode(rows))
 
 
 def tick(queries: Queries, candidates: Sequence[Candidate]) -> Plan[Ticked]:
     """Plans schedules, for one transaction."""
     ticked = Ticked()
     by_name = {candidate.name: candidate for candidate in candidates}
-    locked: list[str] = yield queries._query(
-        "lock_schedules",
-        lambda rows: [name for name, version in rows if by_name[name].version == version],
-        names=list(by_name),
-    )
+    found: list[tuple[str, int]] = yield queries.lock_schedules(list(by_name))
+    locked = [name for name, version in found if by_name[name].version == version]
     if not locked:
         return ticked
-    marks: dict[str, Marks] = yield marks_of(queries, locked)
+    marks: dict[str, Watermark] = yield marks_of(queries, locked)
     known: dict[tuple[str, str], datetime] = yield reached(queries, locked)
     busy = yield from _busy(queries, [name for name in locked if by_name[name].definition.overlap != "allow"])
     worked = [_work_out(by_name[name], marks[name], known, busy) for name in locked]
@@ -190,32 +160,26 @@ def tick(queries: Queries, candidates: Sequence[Candidate]) -> Plan[Ticked]:
     return ticked
 
 
-def marks_of(queries: Queries, names: Sequence[str]) -> Query[dict[str, Marks]]:
+def marks_of(queries: Queries, names: Sequence[str]) -> Query[dict[str, Watermark]]:
     """How far schedules are."""
-    return queries._query(
-        "schedule_watermarks", lambda rows: {row[0]: Marks(*row[1:]) for row in rows}, names=list(names)
-    )
+    return queries.schedule_watermarks(names)
 
 
 def reached(queries: Queries, names: Sequence[str]) -> Query[dict[tuple[str, str], datetime]]:
     """How far each of their scopes is."""
-    return queries._query(
-        "scope_watermarks", lambda rows: {(row[0], row[1]): row[2] for row in rows}, names=list(names)
-    )
+    return queries.scope_watermarks(names)
 
 
 def _busy(queries: Queries, names: list[str]) -> Plan[set[tuple[str, str]]]:
     if not names:
         return set()
-    yield queries._query("close_occurrences", lambda rows: None, names=names)
-    busy: set[tuple[str, str]] = yield queries._query(
-        "unfinished_occurrences", lambda rows: {(row[0], row[1]) for row in rows}, names=names
-    )
+    yield queries.close_occurrences(names)
+    busy: set[tuple[str, str]] = yield queries.unfinished_occurrences(names)
     return busy
 
 
 def _work_out(
-    candidate: Candidate, marks: Marks, known: Mapping[tuple[str, str], datetime], busy: set[tuple[str, str]]
+    candidate: Candidate, marks: Watermark, known: Mapping[tuple[str, str], datetime], busy: set[tuple[str, str]]
 ) -> _Worked:
     """What one schedule comes to: pure, and about this schedule alone."""
     name, definition, now = candidate.name, candidate.definition, marks.now
@@ -266,8 +230,8 @@ def _write(queries: Queries, names: list[str], worked: Sequence[_Worked], ticked
     occurrences = [occurrence for work in worked for occurrence in work.occurrences]
     yield from record(queries, occurrences, ticked)
     scopes = [row for work in worked for row in work.scopes]
-    yield queries._query("advance_scopes", lambda rows: None, names=names, scopes=_json(scopes))
-    yield queries._query("advance_schedules", lambda rows: None, schedules=_json([work.next for work in worked]))
+    yield queries.advance_scopes(names, msgspec.json.encode(scopes))
+    yield queries.advance_schedules(msgspec.json.encode([work.next for work in worked]))
 
 
 def record(
@@ -280,12 +244,8 @@ def record(
     requests = yield from plans.new_tasks(queries, [o.request for o in wanted if o.request is not None])
     for occurrence, request in zip(wanted, requests, strict=True):
         occurrence.request = request
-    created: set[UUID] = yield queries._query(
-        "record_occurrences",
-        lambda rows: {row[0] for row in rows},
-        occurrences=_json([o.row() for o in occurrences]),
-        by_hand=by_hand,
-    )
+    rows = msgspec.json.encode([occurrence.row() for occurrence in occurrences])
+    created: set[UUID] = yield queries.record_occurrences(rows, by_hand=by_hand)
     ours = [request for request in requests if request.id in created]
     if not ours:
         return
@@ -296,7 +256,7 @@ def record(
         if answer.id != request.id
     ]
     if corrected:
-        yield queries._query("correct_occurrences", lambda rows: None, occurrences=_json(corrected))
+        yield queries.correct_occurrences(msgspec.json.encode(corrected))
     ticked.enqueued += len(ours) - len(corrected)
     ticked.queues |= queues
 
@@ -315,16 +275,10 @@ def backfill(
 
 def between(queries: Queries, name: str, since: datetime, until: datetime) -> Query[set[tuple[str, datetime]]]:
     """Which plan times are there already, by scope."""
-    return queries._query(
-        "occurrences_between",
-        lambda rows: {(row[0], row[1]) for row in rows},
-        name=name,
-        since=since,
-        until=until,
-    )
+    return queries.occurrences_between(name, since, until)
 
 
-def understood(found: Found) -> Definition | HoldfastError:
+def understood(found: DueSchedule) -> Definition | HoldfastError:
     """The definition of a schedule as it is stored, or what is wrong with it."""
     try:
         return Definition.from_json(msgspec.json.decode(found.definition))
@@ -332,7 +286,3 @@ def understood(found: Found) -> Definition | HoldfastError:
         return error
     except (msgspec.MsgspecError, RecursionError) as error:
         return HoldfastError(str(error))
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

@@ -46,7 +46,7 @@ def version_and_drift(patient: Patient) -> Diagnosis:
 
 def grants(patient: Patient) -> Diagnosis:
     ask, queries = patient.ask, patient.queries
-    given = ask(queries.read("grantees"))
+    given = ask(queries.grantees())
     gone = sorted({f"{role}" for role, *_, exists in given if not exists})
     lacking: list[tuple[str, str, list[str]]] = []
     if patient.schema.version == latest():  # the rights of another version are not known

@@ -7,7 +7,7 @@ from uuid import UUID
 from holdfast._model.enqueue.ref import TaskInfo
 from holdfast._model.read.filter import EVERYTHING, Filter
 from holdfast._model.read.infos import COUNTED, LOOKED, AtLeast, ParkedGroup
-from holdfast._sql.filter_sql import filtered, states_of
+from holdfast._sql.filter_sql import states_of
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query, Row
 from holdfast.insights.rows import task_in
@@ -58,18 +58,9 @@ def look(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50, belo
         is_plain = _is_plain(filter)
         most = max(limit + 1, _EXAMINED)
         spread = 0 if is_plain else _SPREAD
-        return filtered(
-            queries,
-            "look_at_few",
-            filter,
-            read,
-            limit=limit + 1,
-            below=below,
-            most=most,
-            spread=spread,
-            states=sorted(states),
-        )
-    return filtered(queries, "look", filter, read, limit=limit + 1, below=below, most=LOOKED)
+        few = queries.look_at_few(filter, limit=limit + 1, below=below, most=most, spread=spread, states=sorted(states))
+        return few.into(read)
+    return queries.look(filter, limit=limit + 1, below=below, most=LOOKED).into(read)
 
 
 def look_count(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = COUNTED) -> Query[Counted]:
@@ -84,17 +75,8 @@ def look_count(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = CO
         # Where nothing has to be examined, it does not matter at which steps the first ones are.
         is_plain = _is_plain(filter)
         most, least = (limit + 1, limit + 1) if is_plain else (_EXAMINED, 1)
-        return filtered(
-            queries,
-            "count_few",
-            filter,
-            read,
-            most=most,
-            least=least,
-            states=sorted(states),
-            is_plain=is_plain,
-        )
-    return filtered(queries, "look_count", filter, read, most=limit + 1, limit=limit + 1)
+        return queries.count_few(filter, most=most, least=least, states=sorted(states), is_plain=is_plain).into(read)
+    return queries.look_count(filter, most=limit + 1, limit=limit + 1).into(read)
 
 
 def parked_groups(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50) -> Query[list[ParkedGroup]]:
@@ -107,7 +89,7 @@ def parked_groups(queries: Queries, filter: Filter = EVERYTHING, *, limit: int =
         groups = [ParkedGroup(*row) for row in rows]
         return [each if each.count_is_exact else replace(each, count=AtLeast(each.count)) for each in groups]
 
-    return filtered(queries, "parked_groups", filter, read, limit=limit, most=_GROUPED)
+    return queries.parked_groups(filter, limit=limit, most=_GROUPED).into(read)
 
 
 def group_filter(chosen: Filter, group: ParkedGroup) -> Filter:

@@ -177,33 +177,32 @@ class LateSchedule:
 
 def tables(queries: Queries) -> Query[list[Table]]:
     """The tables of the schema, the largest first."""
-    return _rows(queries.read("table_health"), Table)
+    return _rows(queries.table_health(), Table)
 
 
 def indexes(queries: Queries) -> Query[list[Index]]:
     """The indexes of the schema, the largest first."""
-    return _rows(queries.read("index_health"), Index)
+    return _rows(queries.index_health(), Index)
 
 
 def transactions(queries: Queries, *, limit: int = 20) -> Query[list[Transaction]]:
     """What keeps old rows from being removed in this database, the longest first."""
-    return _rows(queries.read("transactions", limit=limit), Transaction)
+    return _rows(queries.transactions(limit), Transaction)
 
 
 def history(queries: Queries) -> Query[list[History]]:
     """The tables of history."""
-    return _rows(queries.read("history_health"), History)
+    return _rows(queries.history_health(), History)
 
 
 def partitions(queries: Queries, *, limit: int = 1000) -> Query[list[Partition]]:
     """The partitions of history, the newest first."""
-    return _rows(queries.read("partitions", limit=limit), Partition)
+    return _rows(queries.partitions(limit), Partition)
 
 
 def server(queries: Queries) -> Query[Server]:
     """The server, this database and this session."""
-    query = queries.read("server_health", settings=list(SETTINGS))
-    return Query(query.statement, query.parameters, lambda rows: _server(rows[0]))
+    return queries.server_health(SETTINGS).into(_server)
 
 
 def due_steps(queries: Queries, queues: Sequence[str], *, limit: int = 200) -> Query[list[DueStep]]:
@@ -211,41 +210,39 @@ def due_steps(queries: Queries, queues: Sequence[str], *, limit: int = 200) -> Q
 
     Counts are of the first `limit` tasks of each queue and priority.
     """
-    return _rows(queries.read("due_steps", queues=list(queues), limit=limit), DueStep)
+    return _rows(queries.due_steps(queues, limit), DueStep)
 
 
 def expired_leases(queries: Queries, *, grace: timedelta, limit: int = 10_000) -> Query[list[Expired]]:
     """Running tasks whose lease ended longer ago than `grace`, by their queues."""
-    return _rows(queries.read("expired_leases", grace=grace, limit=limit), Expired)
+    return _rows(queries.expired_leases(grace, limit), Expired)
 
 
 def parked_lately(queries: Queries, *, limit: int = 10_000) -> Query[tuple[int, int]]:
     """How many tasks were parked in the last hour, and in the 23 hours before."""
-    query = queries.read("parked_lately", limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: (rows[0][0], rows[0][1]))
+    return queries.parked_lately(limit)
 
 
 def late_schedules(queries: Queries, *, grace: timedelta, limit: int = 100) -> Query[list[LateSchedule]]:
     """Schedules with an error, or that should have been planned longer ago than `grace`."""
-    return _rows(queries.read("late_schedules", grace=grace, limit=limit), LateSchedule)
+    return _rows(queries.late_schedules(grace, limit), LateSchedule)
 
 
 def zones(queries: Queries, *, limit: int = 50) -> Query[list[str]]:
     """The time zones of schedules."""
-    query = queries.read("scheduled_zones", limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: [row[0] for row in rows])
+    return queries.scheduled_zones(limit)
 
 
 def offsets(queries: Queries, zone: str, instants: Sequence[datetime]) -> Query[list[int]]:
     """How far a zone is from UTC at some instants, in seconds, as the database knows it."""
-    query = queries.read("zone_offsets", zone=zone, instants=list(instants))
-    return Query(query.statement, query.parameters, lambda rows: [row[0] for row in rows])
+    return queries.zone_offsets(zone, instants)
 
 
 def lacking_rights(queries: Queries, role: str, part: str) -> Plan[list[str]]:
     """Which of the rights that a part consists of a role does not have."""
-    rights = [row[0] for row in (yield queries.read("grants", part=part))]
-    return [row[0] for row in (yield queries.read("lacking_rights", role=role, rights=rights))]
+    rights: list[str] = yield queries.grants(part)
+    lacking: list[str] = yield queries.lacking_rights(role, rights)
+    return lacking
 
 
 def skew(queries: Queries, *, times: int = 3) -> Plan[Skew]:
@@ -260,7 +257,7 @@ def skew(queries: Queries, *, times: int = 3) -> Plan[Skew]:
 
 
 def _rows(query: Query[list[Row]], make: Callable[..., T]) -> Query[list[T]]:
-    return Query(query.statement, query.parameters, lambda rows: [make(*row) for row in rows])
+    return query.into(lambda rows: [make(*row) for row in rows])
 
 
 def _server(row: Row) -> Server:

@@ -7,7 +7,6 @@ from holdfast._model.enqueue.ids import made_at
 from holdfast._model.enqueue.ref import TaskInfo
 from holdfast._model.read.filter import EVERYTHING, Filter
 from holdfast._model.read.infos import Unfinished
-from holdfast._sql.filter_sql import filtered
 from holdfast._sql.plans import Plan
 from holdfast._sql.queries import Queries
 from holdfast._sql.query import Query
@@ -16,14 +15,13 @@ from holdfast.insights.rows import AttemptInfo, ChangeInfo, attempt_in, change_i
 
 def task(queries: Queries, id: UUID) -> Query[TaskInfo | None]:
     """One task, live or archived."""
-    query = queries.read("task_info", id=id)
-    return Query(query.statement, query.parameters, lambda rows: task_in(rows[0]) if rows else None)
+    return queries.task_info(id).into(lambda rows: task_in(rows[0]) if rows else None)
 
 
 def ended(queries: Queries, ids: Sequence[UUID]) -> Plan[dict[UUID, TaskInfo]]:
     """Those of these tasks that have ended or are parked. Unfinished ones are looked for first, or one that ends in
     between would be missed."""
-    going_on = {row[0] for row in (yield queries.read("going_on", ids=list(ids)))}
+    going_on: set[UUID] = yield queries.going_on(ids)
     found: dict[UUID, TaskInfo] = {}
     times = [made_at(id) for id in ids]
     since = [None] if None in times else [min(time for time in times if time is not None), None]
@@ -31,7 +29,7 @@ def ended(queries: Queries, ids: Sequence[UUID]) -> Plan[dict[UUID, TaskInfo]]:
         # Hardly anything is left to be looked for in all the days: what is not committed yet.
         left = [id for id in ids if id not in going_on and id not in found]
         if left:
-            found |= {row[0]: task_in(row) for row in (yield queries.read("ended", ids=left, made=made))}
+            found |= {row[0]: task_in(row) for row in (yield queries.ended(left, made))}
     return found
 
 
@@ -39,20 +37,17 @@ def tasks(
     queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 50, below: UUID | None = None
 ) -> Query[list[TaskInfo]]:
     """Tasks that a filter lets through, the newest first; the next page begins `below` the last id."""
-    return filtered(
-        queries, "list_tasks", filter, lambda rows: [task_in(row) for row in rows], limit=limit, below=below
-    )
+    return queries.list_tasks(filter, limit=limit, below=below).into(lambda rows: [task_in(row) for row in rows])
 
 
 def count(queries: Queries, filter: Filter = EVERYTHING, *, limit: int = 10_000) -> Query[int]:
     """How many tasks a filter lets through. One more than `limit` means: more than that."""
-    return filtered(queries, "count_tasks", filter, lambda rows: int(rows[0][0]), limit=limit + 1)
+    return queries.count_tasks(filter, limit=limit + 1)
 
 
 def attempts(queries: Queries, id: UUID, *, limit: int | None = None) -> Query[list[AttemptInfo]]:
     """The attempts of one task, in order; with a limit, the last ones."""
-    query = queries.read("task_attempts", id=id, limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: [attempt_in(row) for row in rows])
+    return queries.task_attempts(id, limit).into(lambda rows: [attempt_in(row) for row in rows])
 
 
 def forgotten(task: TaskInfo, found: Sequence[AttemptInfo]) -> int:
@@ -62,17 +57,14 @@ def forgotten(task: TaskInfo, found: Sequence[AttemptInfo]) -> int:
 
 def changes(queries: Queries, id: UUID) -> Query[list[ChangeInfo]]:
     """The repairs and operator actions on one task, in order."""
-    query = queries.read("task_changes", id=id)
-    return Query(query.statement, query.parameters, lambda rows: [change_in(row) for row in rows])
+    return queries.task_changes(id).into(lambda rows: [change_in(row) for row in rows])
 
 
 def explain(queries: Queries, id: UUID) -> Query[str]:
     """Why a task is not running, or how it stands, in one sentence; also if there is no such task."""
-    query = queries.read("explain", id=id)
-    return Query(query.statement, query.parameters, lambda rows: str(rows[0][0]))
+    return queries.explain(id)
 
 
 def unfinished(queries: Queries, *, above: UUID | None = None, limit: int = 1000) -> Query[list[Unfinished]]:
     """Unfinished tasks, the smallest id first; the next page begins `above` the last id."""
-    query = queries.read("unfinished", above=above, limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: [Unfinished(*row) for row in rows])
+    return queries.unfinished(above, limit).into(lambda rows: [Unfinished(*row) for row in rows])

@@ -32,19 +32,16 @@ _PARKED = 10 * (COUNTED + 1)
 
 def workers(queries: Queries, *, limit: int = 100) -> Query[list[WorkerInfo]]:
     """Workers, the newest first."""
-    query = queries.read("workers", limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: [worker_in(row) for row in rows])
+    return queries.workers(limit).into(lambda rows: [worker_in(row) for row in rows])
 
 
 def running(queries: Queries, *, limit: int = 50) -> Query[list[RunningInfo]]:
     """What is being executed, the longest first."""
-    query = queries.read("running", limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: [RunningInfo(*row) for row in rows])
+    return queries.running(limit).into(lambda rows: [RunningInfo(*row) for row in rows])
 
 
 def in_hand(queries: Queries, workers: Sequence[UUID], *, limit: int = 5) -> Query[dict[UUID, list[RunningInfo]]]:
     """What each of these workers executes, the longest first, no more of each than `limit`."""
-    query = queries.read("in_hand", workers=list(workers), limit=limit)
 
     def by_worker(rows: Sequence[Row]) -> dict[UUID, list[RunningInfo]]:
         found: dict[UUID, list[RunningInfo]] = {}
@@ -52,42 +49,37 @@ def in_hand(queries: Queries, workers: Sequence[UUID], *, limit: int = 5) -> Que
             found.setdefault(each.worker_id, []).append(each)
         return found
 
-    return Query(query.statement, query.parameters, by_worker)
+    return queries.in_hand(workers, limit).into(by_worker)
 
 
 def recent_failures(queries: Queries, *, limit: int = 50) -> Query[list[FailureInfo]]:
     """What was parked in the last day, the latest first."""
-    query = queries.read("recent_failures", limit=limit)
-    return Query(query.statement, query.parameters, lambda rows: [FailureInfo(*row) for row in rows])
+    return queries.recent_failures(limit).into(lambda rows: [FailureInfo(*row) for row in rows])
 
 
 def gauges(queries: Queries) -> Query[Gauges]:
     """What a monitor wants to know of the database, beside `queues`."""
-    query = queries.read("gauges")
-    return Query(query.statement, query.parameters, lambda rows: Gauges(*rows[0]))
+    return queries.gauges().into(lambda row: Gauges(*row))
 
 
 def queues(queries: Queries) -> Query[list[QueueInfo]]:
     """All queues by name. Stays fast with any number of tasks."""
-    query = queries.read("queues", counted=COUNTED + 1, looked=_KNOWN)
 
     def read(rows: Sequence[Row]) -> list[QueueInfo]:
         found = [(QueueInfo(*row[:-1]), row[-1]) for row in rows]
         return [replace(q, unroutable=AtLeast(q.unroutable)) if cut and q.unroutable else q for q, cut in found]
 
-    return Query(query.statement, query.parameters, read)
+    return queries.queues(counted=COUNTED + 1, looked=_KNOWN).into(read)
 
 
 def kinds(queries: Queries) -> Query[list[KindInfo]]:
     """All kinds that workers have declared, by name."""
-    query = queries.read("kinds")
-    return Query(query.statement, query.parameters, lambda rows: [kind_in(row) for row in rows])
+    return queries.kinds().into(lambda rows: [kind_in(row) for row in rows])
 
 
 def known_steps(queries: Queries, kind: str) -> Query[list[str]]:
     """The steps of a kind that were declared, or that a live worker knows; the kind by its name or an old one."""
-    query = queries.read("known_steps", kind=kind)
-    return Query(query.statement, query.parameters, lambda rows: list(rows[0][0]))
+    return queries.known_steps(kind)
 
 
 def standing_now(queries: Queries, kind: str | None = None) -> Query[tuple[list[Standing], bool]]:
@@ -95,7 +87,6 @@ def standing_now(queries: Queries, kind: str | None = None) -> Query[tuple[list[
 
     Stays fast with any number of tasks: of very many ready ones, those due first and those that come next are counted.
     """
-    query = queries.read("standing_now", kind=kind, counted=COUNTED + 1, looked=_STANDING, parked=_PARKED)
 
     def read(rows: Sequence[Row]) -> tuple[list[Standing], bool]:
         found = [
@@ -105,7 +96,7 @@ def standing_now(queries: Queries, kind: str | None = None) -> Query[tuple[list[
         ]
         return found, not any(row[5] for row in rows)
 
-    return Query(query.statement, query.parameters, read)
+    return queries.standing_now(kind, counted=COUNTED + 1, looked=_STANDING, parked=_PARKED).into(read)
 
 
 def figures(

@@ -25,7 +25,8 @@ from holdfast._model.time.plan_times import Answers, Plans, ask, ask_async, is_a
 from holdfast._model.time.schedule import Definition, Schedule, check_scopes
 from holdfast._sql import schedules
 from holdfast._sql.queries import Queries
-from holdfast._sql.schedules import Candidate, Found, Trouble
+from holdfast._sql.rows import DueSchedule
+from holdfast._sql.schedules import Candidate, Trouble
 from holdfast.errors import DatabaseUnreachable, HoldfastError, ScheduleError
 
 log = Log("holdfast.scheduler")
@@ -64,7 +65,7 @@ class Scheduler:
         self._on_enqueued = on_enqueued
         self._wake = asyncio.Event()
         self._failures: dict[str, int] = {}
-        self._asking: dict[str, tuple[Found, asyncio.Task[Candidate | BaseException]]] = {}
+        self._asking: dict[str, tuple[DueSchedule, asyncio.Task[Candidate | BaseException]]] = {}
         self._calls: dict[str, asyncio.Future[Any]] = {}
         self._threads = Threads()
         self._one_query = asyncio.Lock()
@@ -141,7 +142,7 @@ class Scheduler:
         """What the code declares, but for what is still being asked about."""
         return [name for name in self._declared if name not in self._asking]
 
-    async def _plan(self, found: list[Found], patience: float | None = PATIENCE) -> None:
+    async def _plan(self, found: list[DueSchedule], patience: float | None = PATIENCE) -> None:
         candidates: list[Candidate] = []
         troubles: list[Trouble] = []
         for one in found:
@@ -165,7 +166,7 @@ class Scheduler:
     def _asked(self, asking: "asyncio.Task[Candidate | BaseException]") -> None:
         self.wake()
 
-    async def _prepare(self, found: Found) -> Candidate | BaseException:
+    async def _prepare(self, found: DueSchedule) -> Candidate | BaseException:
         """What planning needs to know beforehand. Whatever goes wrong here concerns this schedule alone."""
         definition = schedules.understood(found)
         if not isinstance(definition, Definition):
@@ -252,7 +253,7 @@ class Scheduler:
                 raise
             if len(candidates) == 1:
                 only = candidates[0]
-                return [self._trouble(Found(only.name, only.version, b""), error)]
+                return [self._trouble(DueSchedule(only.name, only.version, ""), error)]
             return [trouble for one in candidates for trouble in await self._tick([one])]
         for name in ticked.planned:
             self._failures.pop(name, None)
@@ -261,7 +262,7 @@ class Scheduler:
         await self._on_enqueued.enqueued(ticked.queues)
         return []
 
-    def _trouble(self, found: Found, error: BaseException) -> Trouble:
+    def _trouble(self, found: DueSchedule, error: BaseException) -> Trouble:
         failures = self._failures.get(found.name, 0)
         self._failures[found.name] = failures + 1
         said = message_of(error) or type(error).__name__

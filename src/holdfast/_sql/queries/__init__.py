@@ -1,30 +1,41 @@
 """Every statement as a typed value: `Queries(schema).claim(…)` is a `Query[list[Claimed]]`, not yet sent.
 
-One module for each file of statements; those that only read, and those of schedules, have modules of their own above
-this one and go through `read`.
+One module for each file of statements: nothing else names a statement.
 """
 
-from datetime import timedelta
 from functools import cache
 
-from holdfast._sql.queries.base import nothing
 from holdfast._sql.queries.enqueue import EnqueueQueries
+from holdfast._sql.queries.figures import FigureQueries
+from holdfast._sql.queries.health import HealthQueries
+from holdfast._sql.queries.insights import InsightQueries
 from holdfast._sql.queries.leases import LeaseQueries
 from holdfast._sql.queries.lifecycle import LifecycleQueries
+from holdfast._sql.queries.looks import LookQueries
+from holdfast._sql.queries.maintenance import MaintenanceQueries
+from holdfast._sql.queries.migrate import MigrateQueries
+from holdfast._sql.queries.roles import RoleQueries
+from holdfast._sql.queries.schedules import ScheduleQueries
 from holdfast._sql.queries.verbs import VerbQueries
 from holdfast._sql.queries.workers import WorkerQueries
-from holdfast._sql.query import Query, Row
 
 
-class Queries(EnqueueQueries, LifecycleQueries, LeaseQueries, WorkerQueries, VerbQueries):
+class Queries(
+    EnqueueQueries,
+    LifecycleQueries,
+    LeaseQueries,
+    WorkerQueries,
+    VerbQueries,
+    MaintenanceQueries,
+    ScheduleQueries,
+    InsightQueries,
+    LookQueries,
+    HealthQueries,
+    FigureQueries,
+    MigrateQueries,
+    RoleQueries,
+):
     """The statements of one schema, as functions that give queries."""
-
-    def only_look(self, within: timedelta) -> Query[None]:
-        return self._query("only_look", nothing, within=within)
-
-    def read(self, name: str, /, **values: object) -> Query[list[Row]]:
-        """A statement of `insights.sql` or `maintenance.sql`, with its rows as they are."""
-        return self._query(name, list, **values)
 
 
 @cache

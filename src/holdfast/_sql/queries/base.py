@@ -109,6 +109,10 @@ def first_set(rows: Sequence[Row]) -> set[Any]:
     return {row[0] for row in rows}
 
 
+def first_list(rows: Sequence[Row]) -> list[Any]:
+    return [row[0] for row in rows]
+
+
 def by_id(rows: Sequence[Row]) -> dict[UUID, Any]:
     return {row[0]: row[1] for row in rows}
 

@@ -81,7 +81,7 @@ class LifecycleQueries(Base):
     ) -> Query[dict[UUID, float | None]]:
         """`counted`: the number of those that were written is enough; there are no children then."""
         return self._query(
-            "finish_counted" if counted else _with_children("finish", children),
+            "finish_counted" if counted else "finish" if children is None else "finish_with_children",
             _only_ids,
             queue=queue,
             worker=worker,
@@ -103,7 +103,7 @@ class LifecycleQueries(Base):
         children: bytes | None = None,
     ) -> Query[dict[UUID, float | None]]:
         return self._query(
-            _with_children("advance", children),
+            "advance" if children is None else "advance_with_children",
             by_id,
             queue=queue,
             worker=worker,
@@ -142,10 +142,6 @@ class LifecycleQueries(Base):
 
     def recorded(self, ids: Sequence[UUID] | Ids) -> Query[list[Recorded]]:
         return self._query("recorded", rows_of(Recorded), ids=array(ids))
-
-
-def _with_children(name: str, children: bytes | None) -> str:
-    return name if children is None else f"{name}_with_children"
 
 
 def _only_ids(rows: Sequence[Row]) -> dict[UUID, float | None]:

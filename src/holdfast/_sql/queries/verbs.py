@@ -56,9 +56,3 @@ class VerbQueries(Base):
 
     def resume(self, name: str, options: bytes) -> Query[str]:
         return self._query("resume", value, name=name, options=text(options))
-
-    def set_queue(self, name: str, options: bytes) -> Query[bytes]:
-        return self._query("set_queue", value, name=name, options=text(options))
-
-    def set_default(self, options: bytes) -> Query[bytes]:
-        return self._query("set_default", value, options=text(options))

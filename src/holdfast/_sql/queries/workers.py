@@ -90,12 +90,6 @@ class WorkerQueries(Base):
     def ensure_partitions(self) -> Query[None]:
         return self._query("ensure_partitions", nothing)
 
-    def ensure_today(self) -> Query[None]:
-        return self._query("ensure_today", nothing)
-
-    def schema_version(self) -> Query[int]:
-        return self._query("schema_version", value)
-
     def server(self) -> Query[str]:
         return self._query("server", value)
 

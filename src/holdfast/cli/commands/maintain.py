@@ -10,7 +10,7 @@ from holdfast.cli.input.options import Setup, common_options, pass_setup
 from holdfast.cli.output.printing import FAILED, Failure, line, note, print_json
 
 if TYPE_CHECKING:
-    from holdfast._sql.history import OldPartition
+    from holdfast._sql.rows import OldPartition
 
 _ALL = 10_000
 
