@@ -128,7 +128,7 @@ async def test_A3_what_the_reaper_parks_or_ends_is_told(holdfast: Harness) -> No
     await is_listening(holdfast)
     holdfast.clock.advance("31s")
     worker = holdfast.worker()
-    worker.notifications.hear(" ".join(str(ref.id) for ref in refs))
+    worker.notifications.hear([ref.id for ref in refs])
     await worker.reaper.reap()
     with pytest.raises(TaskParked):
         await parked
@@ -360,10 +360,10 @@ def test_A3_a_worker_remembers_a_bounded_number_for_a_bounded_time(monkeypatch: 
     told = news.Notifications(None, None)  # type: ignore[arg-type]
     monkeypatch.setattr(news, "REMEMBERED", 3)
     ids = [uuid7() for _ in range(5)]
-    told.hear(" ".join(id.hex for id in ids) + " nonsense")
+    told.hear(ids)
     assert list(told.awaited) == [id.int for id in ids[2:]]
     monkeypatch.setattr(news, "monotonic", lambda: FOR_EVER * 1e6)
-    told.hear(ids[0].hex)
+    told.hear(ids[:1])
     assert list(told.awaited) == [ids[0].int]
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast._db.driver.notifications import Listener
+from holdfast._db.driver.notifications import RECONNECTED, Listener, Word
 from holdfast._db.errors import is_passing, pause_after
 from holdfast._model.enqueue.ref import Failure
 from holdfast._model.safe_log import Log
@@ -122,6 +122,5 @@ class FailureFeed:
             pass
 
     def _notified(self, payload: str) -> None:
-        # "queue *": the listener has a new connection, and something may have been missed.
-        if payload in ("failed", "queue *"):
+        if payload in (Word.FAILED, RECONNECTED):
             self._changed.set()

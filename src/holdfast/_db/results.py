@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from holdfast._db.driver.notifications import Listener
+from holdfast._db.driver.notifications import RECONNECTED, Listener, Word, about_tasks, understood
 from holdfast._db.errors import is_full_of_notices, is_passing, tell_no_hint
 from holdfast._model.safe_log import Log
 from holdfast._sql.plans import Plan, drive
@@ -38,8 +38,6 @@ OUTAGE = 30.0
 """Seconds for which callers go on waiting when a database that answered before does not answer."""
 TOGETHER = 1000
 """Tasks that one query asks for."""
-IDS_PER_NOTIFICATION = 200
-"""Ids in one notification, which holds less than 8,000 bytes."""
 
 
 @dataclass(eq=False, slots=True)
@@ -137,15 +135,12 @@ class ResultWatch(Generic[T]):
                 await asyncio.wait([listening])
 
     def _notified(self, payload: str) -> None:
-        word, _, rest = payload.partition(" ")
-        if word == "ended":
-            for text in rest.split():
-                try:
-                    self._check_soon(UUID(text))
-                except ValueError:
-                    continue  # any client of the database may notify anything
-        elif payload == "queue *":
-            # The listener has a new connection: notifications may have been missed, and workers must know of it.
+        notification = understood(payload)
+        if notification is not None and notification.word is Word.ENDED:
+            for id in notification.ids:
+                self._check_soon(id)
+        elif payload == RECONNECTED:
+            # Notifications may have been missed, and workers must know of this listener.
             for wait in self._waits.values():
                 wait.announced_at = float("-inf")
                 self._check_soon(wait.id)
@@ -196,14 +191,11 @@ class ResultWatch(Generic[T]):
             self._waits[id] for id in ids if id in self._waits and now - self._waits[id].announced_at > ANNOUNCE_EVERY
         ]
         if waits:
-            payloads = [
-                " ".join(["wait", *(wait.id.hex for wait in some)]) for some in _parts(waits, IDS_PER_NOTIFICATION)
-            ]
             # Noted before it is sent: a reconnect meanwhile takes it back.
             for wait in waits:
                 wait.announced_at = now
             try:
-                await self._run(self._queries.say(payloads))
+                await self._run(self._queries.say(about_tasks(Word.WAIT, [wait.id for wait in waits])))
             except BaseException as error:
                 for wait in waits:
                     wait.announced_at = float("-inf")

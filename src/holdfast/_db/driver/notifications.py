@@ -1,14 +1,19 @@
 """Notifications: a hint that something happened, never the truth. The connection is pinged and replaced when silent.
 
 Through a pooler in transaction mode no notification would arrive: then the listener only waits, and workers poll.
+
+A notification is a word and what it is about. `Word` has all of them. Some are sent by SQL: by the verbs in the
+migrations, and by the statements of `enqueue.sql`.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from psycopg import AsyncConnection
 
@@ -19,6 +24,66 @@ from holdfast._model.safe_log import Log
 from holdfast._sql.query import quote
 
 log = Log("holdfast.listen")
+
+
+class Word(StrEnum):
+    """What a notification says first."""
+
+    QUEUE = "queue"
+    """`queue NAME`: a task of this queue is due. `queue NAME ID`: and it is this one alone."""
+    CANCEL = "cancel"
+    """`cancel ID`: the cancellation of a running task was asked for."""
+    WAIT = "wait"
+    """`wait ID …`: a caller waits for these tasks to end."""
+    ENDED = "ended"
+    """`ended ID …`: these tasks have ended or are parked."""
+    FAILED = "failed"
+    """A task was parked."""
+    PAUSE = "pause"
+    """A queue or a kind was paused or resumed."""
+    SCHEDULE = "schedule"
+    """A schedule was made, changed or fired."""
+    STOP = "stop"
+    """Workers were asked to stop."""
+    PING = "ping"
+    """A listener asks its connection for an answer."""
+
+
+class Notification(NamedTuple):
+    """A notification as it was heard."""
+
+    word: Word
+    about: str
+
+    @property
+    def ids(self) -> list[UUID]:
+        """The tasks that it names. Anybody may notify anything: what is no id is passed over."""
+        found: list[UUID] = []
+        for text in self.about.split():
+            with suppress(ValueError):
+                found.append(UUID(text))
+        return found
+
+
+RECONNECTED = f"{Word.QUEUE} *"
+"""What a listener hears from itself when it has a new connection: something may have been missed."""
+_IDS_AT_ONCE = 200
+"""Ids in one notification, which holds less than 8,000 bytes."""
+_WORDS = {str(word): word for word in Word}
+
+
+def understood(payload: str) -> Notification | None:
+    """A notification with a word that is known; None for any other."""
+    text, _, about = payload.partition(" ")
+    word = _WORDS.get(text)
+    return None if word is None else Notification(word, about)
+
+
+def about_tasks(word: Word, ids: Sequence[UUID]) -> list[str]:
+    """What is to be notified about some tasks."""
+    parts = [ids[first : first + _IDS_AT_ONCE] for first in range(0, len(ids), _IDS_AT_ONCE)]
+    return [" ".join([word, *(id.hex for id in part)]) for part in parts]
+
 
 _PING = "SELECT pg_catalog.current_setting('transaction_read_only') FROM pg_catalog.pg_notify($1, 'ping')"
 """Also asks whether this server can still be written to: on a standby no client notifies."""
@@ -103,7 +168,7 @@ class Listener:
             self.listening.set()
             self._well()
             # Notifications may have been missed meanwhile: the user of this listener checks everything once.
-            self._notified("queue *")
+            self._notified(RECONNECTED)
             while True:
                 await reader.until_silent(PING_EVERY)
                 pinged = time.monotonic()
@@ -120,7 +185,7 @@ class Listener:
                 await connection.close()
 
     def _pass_on(self, payload: str) -> None:
-        if payload != "ping":
+        if payload != Word.PING:
             self._notified(payload)
         self._well()
 

@@ -2,8 +2,9 @@
 
 import asyncio
 from contextlib import suppress
-from uuid import UUID
+from typing import assert_never
 
+from holdfast._db.driver.notifications import RECONNECTED, Word, understood
 from holdfast._db.driver.session import Link
 from holdfast._engine.claim.claimer import Claimer
 from holdfast._engine.lease.heartbeat import HeartbeatReport
@@ -54,24 +55,31 @@ class Messages:
 
     def notification(self, payload: str) -> None:
         """A hint: anything that is not understood is passed over."""
-        word, _, rest = payload.partition(" ")
-        if word == "queue":
-            queue, _, id = rest.partition(" ")
-            if queue == "*" or queue in self._queues:
-                self._claimer.wake(id)
-        elif word == "cancel":
-            with suppress(ValueError):
-                attempt = self._roster.find(UUID(rest))
-                if attempt is not None:
-                    self._checking = asyncio.get_running_loop().create_task(self._check_cancelled(attempt))
-        elif word == "wait":
-            self._notifications.hear(rest)
-        elif word == "pause":
-            self._claimer.look_anew()
-        elif word == "schedule":
-            self._scheduler.wake()
-        elif word == "stop":
-            self._checking = asyncio.get_running_loop().create_task(self._check_stop())
+        notification = understood(payload)
+        if notification is None:
+            return
+        match notification.word:
+            case Word.QUEUE:
+                queue, _, id = notification.about.partition(" ")
+                if payload == RECONNECTED or queue in self._queues:
+                    self._claimer.wake(id)
+            case Word.CANCEL:
+                for each in notification.ids:
+                    attempt = self._roster.find(each)
+                    if attempt is not None:
+                        self._checking = asyncio.get_running_loop().create_task(self._check_cancelled(attempt))
+            case Word.WAIT:
+                self._notifications.hear(notification.ids)
+            case Word.PAUSE:
+                self._claimer.look_anew()
+            case Word.SCHEDULE:
+                self._scheduler.wake()
+            case Word.STOP:
+                self._checking = asyncio.get_running_loop().create_task(self._check_stop())
+            case Word.ENDED | Word.FAILED | Word.PING:
+                pass  # for others
+            case _:
+                assert_never(notification.word)
 
     async def _check_cancelled(self, attempt: Attempt) -> None:
         """Any session may notify; only the row says that a task was cancelled. The heartbeat reads it as well."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from time import monotonic
 from uuid import UUID
 
+from holdfast._db.driver.notifications import Word, about_tasks
 from holdfast._db.driver.session import Link
 from holdfast._model.safe_log import Log
 from holdfast._sql.queries import Queries
@@ -19,7 +20,6 @@ REMEMBERED = 10_000
 """Tasks waited for that a worker remembers; of more it forgets the oldest."""
 REMEMBERED_SECONDS = 90.0
 """A caller who still waits says so again within this time."""
-IN_A_WORD = 200
 
 
 class Notifications:
@@ -29,20 +29,16 @@ class Notifications:
         self._link = link
         self._queries = queries
         self.awaited: dict[int, float] = {}
-        self._ended: list[str] = []
+        self._ended: list[UUID] = []
         self._failed = False
         self._telling: asyncio.Task[None] | None = None
 
-    def hear(self, ids: str) -> None:
+    def hear(self, ids: Iterable[UUID]) -> None:
         """A caller waits for these tasks."""
         now = monotonic()
-        for text in ids.split():
-            try:
-                number = UUID(text).int
-            except ValueError:
-                continue  # any session may notify anything
-            self.awaited.pop(number, None)
-            self.awaited[number] = now
+        for id in ids:
+            self.awaited.pop(id.int, None)
+            self.awaited[id.int] = now
         while self.awaited:
             oldest = next(iter(self.awaited))
             if len(self.awaited) <= REMEMBERED and now - self.awaited[oldest] <= REMEMBERED_SECONDS:
@@ -53,7 +49,7 @@ class Notifications:
         """These tasks have ended, or are parked: callers who wait for one are notified."""
         awaited = [id for id in ids if self.awaited.pop(id.int, None) is not None]
         if awaited:
-            self._ended += [id.hex for id in awaited]
+            self._ended += awaited
             self._begin()
 
     def parked(self, id: UUID) -> None:
@@ -75,11 +71,9 @@ class Notifications:
         try:
             while self._ended or self._failed:
                 ended, self._ended = self._ended, []
-                words = ["failed"] if self._failed else []
+                failed: list[str] = [Word.FAILED] if self._failed else []
                 self._failed = False
-                for start in range(0, len(ended), IN_A_WORD):
-                    words.append(" ".join(["ended", *ended[start : start + IN_A_WORD]]))
-                await self._link.run(self._queries.say(words))
+                await self._link.run(self._queries.say(failed + about_tasks(Word.ENDED, ended)))
         except Exception as error:
             log.debug("those who wait could not be told, and will look: %s", error)
         finally:
