@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import Cancel, Done, Fail, InvalidDuration, Later, Snooze
+from holdfast._model.read import figures
 from holdfast._model.run.outcome import (
+    LOST,
+    OUTCOMES,
     Advanced,
     Cancelled,
     Failed,
@@ -20,6 +23,17 @@ from holdfast._model.run.outcome import (
 )
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def test_figures_count_every_outcome_by_its_word() -> None:
+    assert {*figures.OUTCOMES} == {LOST, *(outcome.word for outcome in OUTCOMES)}
+    assert set(figures.ERRORS) < set(figures.OUTCOMES)
+
+
+def test_only_errors_are_charged_and_only_if_the_step_ran() -> None:
+    assert (Retried(b"{}", 1).charge, Failed(b"{}").charge, Failed(b"{}", charged=False).charge) == (1, 1, 0)
+    assert {Advanced("s", b"{}").charge, Finished(None).charge, Snoozed(1).charge, Released().charge} == {0}
+    assert Cancelled("why").charge == 0
 
 
 def test_later_takes_a_delay_or_a_time() -> None:

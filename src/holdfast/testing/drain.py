@@ -12,19 +12,9 @@ from holdfast._engine.settle.ending import Ending
 from holdfast._engine.worker import Worker
 from holdfast._model.declare.step import MAIN
 from holdfast._model.json.text import told
-from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
+from holdfast._model.run.outcome import Failed, Retried
 from holdfast._sql.rows import Reaped
 from holdfast.errors import TaskParked
-
-_WORDS: dict[type[Outcome], str] = {
-    Advanced: "advanced",
-    Finished: "done",
-    Retried: "retried",
-    Failed: "failed",
-    Snoozed: "snoozed",
-    Cancelled: "cancelled",
-    Released: "released",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +114,7 @@ def _of_ending(ending: Ending) -> Attempted:
         attempt.kind,
         attempt.step,
         attempt.number,
-        _WORDS[type(outcome)],
+        outcome.word,
         parked=isinstance(outcome, Failed),
         error=msgspec.json.decode(outcome.error) if isinstance(outcome, (Retried, Failed)) else None,
         exception=attempt.raised if is_error else None,

@@ -17,7 +17,7 @@ from holdfast._engine.run.roster import Roster
 from holdfast._engine.settle.ending import Ending
 from holdfast._model.read.figures import BUCKETS
 from holdfast._model.read.infos import COUNTED, Gauges, QueueInfo
-from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
+from holdfast._model.run.outcome import Outcome, Released
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BOUNDS = tuple(bound for bound in BUCKETS if 0.005 <= bound <= 5000)
@@ -25,16 +25,6 @@ BOUNDS = tuple(bound for bound in BUCKETS if 0.005 <= bound <= 5000)
 
 MOST_QUEUES = 1000
 """Queues that become labels: any caller may make up their names."""
-
-_OUTCOMES: dict[type[Outcome], str] = {
-    Finished: "done",
-    Advanced: "advanced",
-    Snoozed: "snoozed",
-    Retried: "retried",
-    Failed: "failed",
-    Cancelled: "cancelled",
-    Released: "released",
-}
 
 
 class _Times:
@@ -111,7 +101,7 @@ class Meters:
         )
         for key, series in list(self._series.items()):
             for outcome, count in series.outcomes.items():
-                attempts.add_metric([*key, _OUTCOMES[outcome]], count)
+                attempts.add_metric([*key, outcome.word], count)
             run.add_metric(key, series.run.buckets, series.run.seconds)
             wait.add_metric(key, series.wait.buckets, series.wait.seconds)
         yield from (attempts, run, wait)

@@ -10,17 +10,7 @@ import msgspec
 from holdfast._engine.run.attempt import Attempt
 from holdfast._model.declare.tasks import Tasks
 from holdfast._model.enqueue.request import Request
-from holdfast._model.run.outcome import (
-    NO_RESULT,
-    Advanced,
-    Cancelled,
-    Failed,
-    Finished,
-    Outcome,
-    Released,
-    Retried,
-    Snoozed,
-)
+from holdfast._model.run.outcome import LOST, NO_RESULT, Advanced, Failed, Finished, Outcome, Retried
 from holdfast._sql.rows import Fence
 
 LARGEST_FLUSH = 1000
@@ -64,17 +54,6 @@ class MaybeRecorded:
     ending: Ending
 
 
-_WORDS: dict[type, str] = {
-    Advanced: "advanced",
-    Finished: "done",
-    Retried: "retried",
-    Failed: "failed",
-    Snoozed: "snoozed",
-    Cancelled: "cancelled",
-    Released: "released",
-}
-
-
 def plain(outcome: "Outcome | AlreadyRecorded | MaybeRecorded | None") -> Outcome | None:
     """How an attempt ended, by whichever transaction that is recorded; None if its lease is lost."""
     return outcome.ending.outcome if isinstance(outcome, (AlreadyRecorded, MaybeRecorded)) else outcome
@@ -82,7 +61,7 @@ def plain(outcome: "Outcome | AlreadyRecorded | MaybeRecorded | None") -> Outcom
 
 def word(outcome: Outcome | None) -> str:
     """An outcome as the log of attempts calls it."""
-    return "lost" if outcome is None else _WORDS[type(outcome)]
+    return LOST if outcome is None else outcome.word
 
 
 def continued(ending: Ending, tasks: Tasks, claimed_at: float) -> Attempt:

@@ -45,18 +45,11 @@ def groups(batch: list[Ending], more: list[Ending], keeper: Keeper) -> list[Stat
 
 
 def _statement(ending: Ending, keeper: Keeper) -> str:
-    match ending.outcome:
-        case Finished():
-            return "finish"
-        case Advanced(delay=delay, at=at):
-            keeper.decide(ending, now_due=not delay and at is None)
-            return "keep" if ending.kept else "advance"
-        case Retried() | Failed() | Snoozed() | Released():
-            return "stay"
-        case Cancelled():
-            return "cancel"
-        case unknown:
-            assert_never(unknown)
+    if isinstance(ending.outcome, Advanced):
+        keeper.decide(ending, now_due=not ending.outcome.delay and ending.outcome.at is None)
+        if ending.kept:
+            return "keep"
+    return ending.outcome.statement
 
 
 def write(
@@ -96,7 +89,8 @@ def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
         values["run_at"] = attempt.run_at  # these two take the whole row along, and that knows it
     if attempt.told is not None and attempt.told.report:
         values["report"] = attempt.told.report
-    match ending.outcome:
+    outcome = ending.outcome
+    match outcome:
         case Finished(result=result):
             if result is not None:
                 values["result"] = msgspec.Raw(result)
@@ -115,15 +109,22 @@ def _values(tasks: Tasks, ending: Ending) -> dict[str, Any]:
                 # A row under an old name: its next args are those of the new one.
                 values |= {"kind": attempt.definition.kind, "old_kind": attempt.kind}
         case Retried(error=error, delay=delay):
-            values |= {"outcome": "retried", "error": msgspec.Raw(error), "errors": 1, "delay": delay}
-        case Failed(error=error, charged=charged):
-            values |= {"outcome": "failed", "error": msgspec.Raw(error), "errors": int(charged)}
+            values |= {
+                "outcome": outcome.word,
+                "error": msgspec.Raw(error),
+                "errors": outcome.charge,
+                "delay": delay,
+            }
+        case Failed(error=error):
+            values |= {"outcome": outcome.word, "error": msgspec.Raw(error), "errors": outcome.charge}
         case Snoozed(delay=delay, at=at):
-            values |= {"outcome": "snoozed", "at": at, "delay": delay}
+            values |= {"outcome": outcome.word, "at": at, "delay": delay}
         case Released(delay=delay, untouched=untouched):
-            values |= {"outcome": None if untouched else "released", "delay": delay or None}
+            values |= {"outcome": None if untouched else outcome.word, "delay": delay or None}
         case Cancelled(reason=reason):
             values["reason"] = reason
+        case _:
+            assert_never(outcome)
     return values
 
 

@@ -7,7 +7,7 @@ what the engine records. All of them are plain data and can be pickled.
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeAlias, overload
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, get_args, overload
 
 from typing_extensions import TypeVar
 
@@ -103,9 +103,31 @@ class Cancel(Exception):
         self.reason = reason
 
 
+class Ended:
+    """What every outcome has: how it is called, recorded, charged and coloured."""
+
+    __slots__ = ()
+
+    word: ClassVar[str]
+    """Its name in the log of attempts, in figures, metrics and logs."""
+    statement: ClassVar[Literal["finish", "advance", "stay", "cancel"]]
+    """The statement of `lifecycle.sql` that records it."""
+    tone: ClassVar[Literal["good", "warning", "bad", "quiet"]]
+    """What people see it as."""
+
+    @property
+    def charge(self) -> int:
+        """How many errors it adds to those of the visit."""
+        return 0
+
+
 @dataclass(frozen=True, slots=True)
-class Advanced:
+class Advanced(Ended):
     """The move to another step, or to the same one anew: now, after `delay` seconds, or `at` a time."""
+
+    word = "advanced"
+    statement = "advance"
+    tone = "good"
 
     step: str
     args: bytes
@@ -114,8 +136,12 @@ class Advanced:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Ended):
     """The task is done. `result` is JSON, or None if there is none."""
+
+    word = "done"
+    statement = "finish"
+    tone = "good"
 
     result: bytes | None
 
@@ -125,49 +151,80 @@ NO_RESULT = Finished(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
+class Retried(Ended):
     """An error within the retry budget: the same visit again after `delay` seconds."""
+
+    word = "retried"
+    statement = "stay"
+    tone = "warning"
 
     error: bytes
     delay: float
 
+    @property
+    def charge(self) -> int:
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Ended):
     """An error that parks the task. Not `charged` if the step's code never ran."""
+
+    word = "failed"
+    statement = "stay"
+    tone = "bad"
 
     error: bytes
     charged: bool = True
 
+    @property
+    def charge(self) -> int:
+        return int(self.charged)
+
 
 @dataclass(frozen=True, slots=True)
-class Snoozed:
+class Snoozed(Ended):
     """The same visit again, by the step's own wish; nothing is charged."""
+
+    word = "snoozed"
+    statement = "stay"
+    tone = "warning"
 
     delay: float
     at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(Ended):
     """The task ends here, by the step's own wish or by somebody's."""
+
+    word = "cancelled"
+    statement = "cancel"
+    tone = "quiet"
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class Released(Ended):
     """Given back unfinished, uncharged: the worker stops, or it had claimed more than it could start.
 
     `untouched`: it never began, and its worker begins nothing any more. Then it is as if it had never been claimed: its
     number is free again, and the log has no attempt.
     """
 
+    word = "released"
+    statement = "stay"
+    tone = "warning"
+
     delay: float = 0.0
     untouched: bool = False
 
 
 Outcome: TypeAlias = Advanced | Finished | Retried | Failed | Snoozed | Cancelled | Released
+OUTCOMES: tuple[type[Outcome], ...] = get_args(Outcome)
+LOST = "lost"
+"""The word for an attempt that had no outcome: its worker was lost."""
 
 
 def _when(delay: Duration | None, at: datetime | None, what: str) -> tuple[float, datetime | None]:

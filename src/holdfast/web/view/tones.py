@@ -1,21 +1,18 @@
 """The one tone of each state."""
 
-TONES = {
-    "done": "good",
-    "advanced": "good",
+from holdfast._model.run.outcome import OUTCOMES
+
+TONES: dict[str, str] = {
+    **{outcome.word: outcome.tone for outcome in OUTCOMES},
     "running": "running",
     "due": "due",
     "ready": "due",
     "retrying": "warning",
-    "retried": "warning",
-    "snoozed": "warning",
-    "released": "warning",
     "unroutable": "warning",
     "unserved": "warning",
     "paused": "warning",
     "stopping": "warning",
     "parked": "bad",
-    "failed": "bad",
     "lost": "bad",
     "waiting": "waiting",
     "active": "good",
