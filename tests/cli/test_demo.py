@@ -17,7 +17,7 @@ import pytest
 from holdfast import embedded
 from holdfast._db.driver.connection import connect_sync
 from holdfast.cli import main
-from holdfast.cli.demo.screen import ASCII, UNICODE, Row, Screen
+from holdfast.cli.demo.screen import Screen
 
 from .conftest import Process
 from .terminal import Terminal
@@ -179,7 +179,7 @@ def _check_summary(told: Any) -> None:
 def test_interrupted_at_any_moment_it_ends_all_it_started(start: Start, folder: Path) -> None:
     for moment, number in (
         ("$ holdfast pg start", signal.SIGINT),  # the server is about to start
-        ("Reserve advanced", signal.SIGHUP),
+        ("And five more", signal.SIGHUP),
         ("left unfinished come first", signal.SIGTERM),  # the orders of the one before
     ):
         demo = start("demo")
@@ -203,10 +203,10 @@ def test_on_a_terminal_it_rewrites_its_board_in_place_and_stops_left_over_worker
         terminal.interrupt()
         assert terminal.ended() == 130
         assert "Workers of an earlier demo are asked to stop: 1." in terminal.shown
-        assert "\x1b[6A" in terminal.raw, "six orders are drawn over"
+        assert "\x1b[2K\x1b[1A" * 5 in terminal.raw, "six orders are drawn over"
         assert terminal.raw.rindex("\x1b[?25h") > terminal.raw.rindex("\x1b[?25l"), "the cursor is back"
-        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", terminal.shown).splitlines()
-        assert max(len(line) for line in lines if "holdfast" not in line) <= 80
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.shown.replace("\x1b[2K", "\n")).split("\n")
+        assert max(len(line.strip("\r")) for line in lines if "holdfast" not in line) <= 80
 
 
 # --- refusals
@@ -270,45 +270,44 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, encoding: str = "utf-8") -> Fak
 @pytest.mark.parametrize(
     ("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", ""), ("COLUMNS", "40"), ("LINES", "10")]
 )
-def test_what_cannot_or_must_not_be_rewritten_is_told_line_by_line(
+def test_what_cannot_or_must_not_be_rewritten_is_printed_once_and_plain(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     terminal = on_terminal(monkeypatch)
     assert Screen().rewrites
     monkeypatch.setenv(name, value)
     screen = Screen()
-    with screen.board() as board:
-        board.show([Row(["a: 1 s"], []), Row(["b"], ["b began"])])
-        board.show([Row(["a: 2 s"], ["a ended"]), Row(["b"], ["b began", "b ended"])])
-        board.show([Row(["a: 2 s"], ["a ended"]), Row(["b"], ["b began", "b ended"])])
-    assert terminal.written == "   b began\n   a ended\n   b ended\n"
+    with screen.board() as board, screen.waiting("it takes a while"):
+        board.update(screen.row("a ", screen.marked(None)), refresh=True)
+        screen.say("b " * 100)
+        board.update(screen.row("a ", screen.marked("done")), refresh=True)
+    assert terminal.written == "   " + "b " * 100 + "\n   a +\n"
 
 
 def test_a_board_is_drawn_over_and_its_lines_are_cut_before_they_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
-    with Screen().board() as board:
-        board.show([Row(["x" * 50, ("y" * 50, "red")])])
-        board.show([Row(["short"]), Row(["two"])])
-    drawn = terminal.written.split("\x1b[1A")
-    assert len(drawn) == 2
-    assert "x" * 50 + "\x1b[31m" + "y" * 25 + "…" in drawn[0]
-    assert "short\x1b[K\n" in drawn[1]
+    screen = Screen()
+    with screen.board() as board:
+        board.update(screen.row("x" * 50, ("y" * 50, "red")), refresh=True)
+        board.update(screen.row("short"), refresh=True)
+    assert "x" * 50 + "\x1b[31m" + "y" * 26 + "…" in terminal.written
+    assert "\x1b[2K   short" in terminal.written
     terminal = on_terminal(monkeypatch, "latin-1")
-    with Screen().board() as board:
-        board.show([Row(["x" * 50, "y" * 50])])
-    assert "   " + "x" * 50 + "y" * 26 + "\x1b[K" in terminal.written
+    screen = Screen()
+    with screen.board() as board:
+        board.update(screen.row("x" * 50, "y" * 50), refresh=True)
+    assert "   " + "x" * 50 + "y" * 27 + "\n" in terminal.written
 
 
-def test_a_long_command_is_continued_so_that_it_can_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_command_is_not_broken_so_that_it_can_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
-    Screen().command("holdfast enqueue greeter.ReadName filename=" + "/a/long/folder" * 3)
+    Screen().command("$ holdfast enqueue greeter.ReadName filename=" + "/a/long/folder" * 3)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.written)
-    assert plain == "   $ holdfast enqueue greeter.ReadName \\\n       filename=" + "/a/long/folder" * 3 + "\n"
+    assert plain == "   $ holdfast enqueue greeter.ReadName filename=" + "/a/long/folder" * 3 + "\n"
 
 
-def test_symbols_are_ascii_where_the_encoding_has_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_are_ascii_where_the_encoding_has_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     on_terminal(monkeypatch)
-    assert Screen().marks is UNICODE
+    assert Screen().marked("advanced") == ("✓", "green")
     on_terminal(monkeypatch, "latin-1")
-    assert Screen().marks is ASCII
-    assert "".join(getattr(ASCII, name) for name in ASCII.__slots__).isascii()
+    assert Screen().marked("advanced") == ("+", "green")

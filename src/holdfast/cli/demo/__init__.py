@@ -1,14 +1,8 @@
 """`holdfast demo`: a server, two workers and their tasks, told as a story that proves what it says.
 
-- `story.py`: the chapters in their order, what is expected of them, and the summary
-- `frame.py`: the first chapter, and what comes after the last
-- `chapters.py`: orders, a flaky call, a delayed step, a burst
-- `trouble.py`: a killed worker, a parked task
-- `stage.py`: what is started for it, and ended with it: server, workers
-- `screen.py`: how it is told: in place and in colour on a terminal, else line by line
-- `measures.py`, `demo.sql`: what it asks the database beyond what every user can ask
-- `background.py`: a call in a thread, so that something can be shown meanwhile
-- `ending.py`: Ctrl-C, obeyed where nothing is left half done
+- `story.py`: the seven chapters, what each of them promises, and the user's turn after them
+- `stage.py`: what it starts and ends: server, tables, dashboard, workers; and the signals that end it
+- `screen.py`: what it prints, on a terminal and elsewhere
 - `tasks.py`: the tasks
 """
 
@@ -38,30 +32,18 @@ def demo(setup: Setup, /, once: bool) -> None:
       holdfast demo
       holdfast demo --once --json
     """
-    from contextlib import ExitStack
-
-    from holdfast.cli.demo.ending import Ending
     from holdfast.cli.demo.screen import Screen
     from holdfast.cli.demo.stage import Stage
     from holdfast.cli.demo.story import Story
 
     screen = Screen(quiet=setup.json)
-    with Ending() as ending, ExitStack() as stack:
-        stage = Stage(setup, stack, ending, screen.say)
-        stage.stays = not once
+    with Stage(setup, screen, stays=not once) as stage:
         story = Story(stage, screen)
-        try:
-            story.tell()
-            if setup.json:
-                print_json(story.summary())
-            if not once and not story.problems:
-                story.stay()
-        except KeyboardInterrupt:
-            screen.interrupted()
-            raise
-        finally:
-            ending.begin()
-            screen.is_ending = True
+        story.tell()
+        if setup.json:
+            print_json(story.summary())
+        if stage.stays and not story.problems:
+            story.stay()
     if story.problems:
         listed = "\n".join(f"  - {each}" for each in story.problems)
         raise Failure(f"the demo did not end as told:\n{listed}", FAILED, "NotAsTold")

@@ -1,41 +1,39 @@
-"""What the demo starts, and ends with itself: the embedded server, two worker processes, a folder for files."""
+"""What the demo starts, and ends with itself: the server, the dashboard, worker processes, a folder for files."""
 
+import asyncio
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import FrameType
+from typing import Self
+from uuid import UUID
 
-from holdfast.cli.demo.background import Background
-from holdfast.cli.demo.ending import Ending
+from holdfast import insights
+from holdfast._db.driver.connection import connect_sync
+from holdfast._db.migrate import migrate
+from holdfast._sql.query import Row, for_schema
+from holdfast.cli.dashboard import Beside
+from holdfast.cli.demo.screen import Screen
+from holdfast.cli.demo.tasks import app as demo_app
 from holdfast.cli.input.options import Setup
 from holdfast.cli.output.printing import Failure
+from holdfast.cli.servers import OwnServer
+from holdfast.insights import WorkerInfo
 
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from holdfast.cli.dashboard import Beside
-    from holdfast.cli.servers import OwnServer
-    from holdfast.embedded import Server
-    from holdfast.insights import WorkerInfo
-
-T = TypeVar("T")
-
-TASKS = "holdfast.cli.demo.tasks"
-QUEUE = "demo"
-LEASE = "3s"
+TASKS, QUEUE, LEASE = "holdfast.cli.demo.tasks", "demo", "3s"
 SETTINGS = f"-q {QUEUE} -c 3 --lease {LEASE} --reap 0.5s"
-PATIENCE = 60.0
-"""Seconds within which anything here must happen."""
-_STOPS_WITHIN = 10.0
-_SILENT = 60.0
-_TAIL = 15
+_PATIENCE, _STOPS_WITHIN = 60.0, 10.0
+_SIGNALS = [getattr(signal, each) for each in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, each)]
+# Whether no other demo uses this schema; held until the transaction ends.
+_LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('holdfast demo'), hashtext($1::text))"
 
 
 @dataclass
@@ -45,121 +43,115 @@ class WorkerProcess:
     name: str
     process: "subprocess.Popen[bytes]"
     log: Path
-    id: "UUID | None" = None
     began: float = field(default_factory=time.monotonic)
-    given_up: bool = False
+    may_end: bool = False
 
     @property
     def runs(self) -> bool:
         return self.process.poll() is None
 
+    @property
+    def tail(self) -> str:
+        """The end of its log."""
+        return "\n".join([f"{self.name}:", *self.log.read_text("utf-8", "replace").splitlines()[-15:]])
+
 
 class Stage:
-    """Everything the story happens on. What it starts is ended by the stack."""
+    """Everything the story needs. It ends what it started, also when a signal comes: each is a KeyboardInterrupt."""
 
-    def __init__(self, setup: Setup, stack: ExitStack, ending: Ending, say: Callable[[str], None]) -> None:
+    def __init__(self, setup: Setup, screen: Screen, *, stays: bool) -> None:
         self.setup = setup
-        self._say = say
-        self.ending = ending
-        self.stays = False
-        """Whether it goes on after the story."""
+        self.stays, self.is_users_turn = stays, False
+        self.screen = screen
+        self.server = OwnServer()
         self.workers: list[WorkerProcess] = []
-        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")))
-        self._stack = stack
         self._names: dict[UUID, str] = {}
-        self._keeps_server = False
+        self._stack = ExitStack()
+        self._obeys, self._was_interrupted = True, False
 
-    # --- the database
+    def __enter__(self) -> Self:
+        for number in _SIGNALS:
+            self._stack.callback(signal.signal, number, signal.signal(number, self._on_signal))
+        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")))
+        self._stack.callback(self._stop_server)
+        return self
 
-    def start_server(self, tick: Callable[[], None]) -> "tuple[Server, bool]":
-        """The embedded server of this project, and whether it was running before."""
-        from holdfast.cli.servers import OwnServer
+    def __exit__(self, kind: type[BaseException] | None, *more: object) -> bool:
+        self._obeys = False
+        with self._stack:
+            if kind is KeyboardInterrupt:
+                self.screen.heading("Ending: all that was started is stopped.")
+        return kind is KeyboardInterrupt and self.is_users_turn
 
-        own = OwnServer()
-        starting = Background(own.start)
-        self._stack.callback(self._stop_server, own, starting)
-        server = self._await(starting, tick)
-        self.setup.url = server.url()
-        return server, own.started is None
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._was_interrupted = True
+        if self._obeys:
+            raise KeyboardInterrupt
 
-    def _stop_server(self, own: "OwnServer", starting: "Background[Server]") -> None:
-        starting.join()
-        if not self._keeps_server and own.stop():
-            self._say("PostgreSQL is stopped; its data stays.")
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Signals wait meanwhile: nothing is started and then forgotten."""
+        self._obeys = False
+        try:
+            yield
+        finally:
+            self._obeys = True
+        if self._was_interrupted:
+            raise KeyboardInterrupt
 
-    def start_dashboard(self) -> "Beside":
-        """The dashboard on this database, until the demo ends."""
-        from holdfast.cli.dashboard import Beside
+    def _stop_server(self) -> None:
+        if self.server.stop():
+            self.screen.say("PostgreSQL is stopped; its data stays.")
 
-        made = Beside(self.setup.database().url, self.setup.schema)
-        self._stack.callback(made.stop)
-        return made
-
-    def migrate(self, tick: Callable[[], None]) -> list[str]:
-        """Makes the tables, and tells what was applied."""
-        import asyncio
-
-        from holdfast._db.migrate import migrate
-
+    def open(self) -> list[str]:
+        """Makes the tables, and connects; the migrations that were applied. Refuses to disturb what is there."""
         url, schema = self.setup.database().url, self.setup.schema
-        return self.meanwhile(lambda: asyncio.run(migrate(url, schema)), tick)
-
-    def open(self) -> None:
-        """Connects; refuses what would disturb somebody."""
-        from holdfast._db.driver.connection import connect_sync, run_sync
-        from holdfast.cli.demo.measures import lock_demo
-
-        lock = connect_sync(self.setup.database().url, "holdfast demo")
-        self._stack.callback(lambda: _quietly(lock.close))
-        lock.execute(b"BEGIN")
-        if not run_sync(lock, lock_demo(self.setup.schema)):
-            self._keeps_server = True  # the other one needs it, whoever started it
+        applied = asyncio.run(migrate(url, schema))
+        self._lock = self._stack.enter_context(closing(connect_sync(url, "holdfast demo")))
+        self._lock.execute(b"BEGIN")
+        if not self.ask(_LOCK, schema)[0][0]:
+            self.server.started = None  # the other demo needs it, whoever started it
             raise Failure(
-                f"another demo is running on this database, in schema {self.setup.schema}. End it with Ctrl-C, or give "
+                f"another demo is running on this database, in schema {schema}. End it with Ctrl-C, or give "
                 "this one a schema of its own: holdfast demo --schema demo2",
                 name="DemoRunning",
             )
         self.app, self.queries = self._stack.enter_context(self.setup.opened())
-        self._refuse_obstacles()
-
-    def _refuse_obstacles(self) -> None:
-        """Somebody's own kinds must not be declared anew by the demo's workers; and what is paused would never end."""
-        from holdfast import insights
-        from holdfast.cli.demo.tasks import app
-
-        for kind in self.app.ask(insights.kinds(self.queries)):
-            if kind.name in app._kinds and kind.queue != QUEUE:
+        kinds = [each for each in self.app.ask(insights.kinds(self.queries)) if each.name in demo_app._kinds]
+        for kind in kinds:
+            if kind.queue != QUEUE:
                 raise Failure(
                     f"this database has tasks of its own of kind {kind.name!r}, as the demo has. Give the demo a "
                     "schema of its own: holdfast demo --schema demo",
                     name="KindTaken",
                 )
-            if kind.name in app._kinds and kind.paused_at is not None:
-                raise _paused("kind", kind.name)
-        for queue in self.app.ask(insights.queues(self.queries)):
-            if queue.name == QUEUE and queue.paused_at is not None:
-                raise _paused("queue", QUEUE)
+        paused = [each.name for each in kinds if each.paused_at is not None]
+        queues = self.app.ask(insights.queues(self.queries))
+        paused += [each.name for each in queues if each.name == QUEUE and each.paused_at is not None]
+        for name in paused:
+            raise Failure(f"{name!r} is paused here, and the demo needs it: holdfast resume {name}", name="Paused")
+        return applied
+
+    def ask(self, sql: str, /, *values: object) -> list[Row]:
+        """The rows of a statement, for what the demo asks beyond what every user can ask."""
+        return self._lock.execute(for_schema(sql, self.setup.schema).encode(), values).fetchall()
+
+    def start_dashboard(self) -> Beside:
+        """The dashboard on this database, until the demo ends."""
+        dashboard = Beside(self.setup.database().url, self.setup.schema)
+        self._stack.callback(dashboard.stop)
+        return dashboard
 
     # --- workers
 
-    def stop_leftovers(self) -> int:
-        """Asks workers that a killed demo left behind to stop; tells how many."""
-        left = [each for each in self._registered() if QUEUE in each.queues and _may_live(each)]
-        for each in left:
-            self.app.stop_workers(each.id)
-        waiting = {each.id for each in left}
-        until = time.monotonic() + _STOPS_WITHIN
-        while waiting and time.monotonic() < until:
-            self.ending.pause(0.1)
-            waiting &= {each.id for each in self._registered() if _may_live(each)}
-        return len(left)
-
     def start_worker(self) -> WorkerProcess:
         """One more worker process; it may need a moment until it works."""
+        if not self.workers:
+            self._stack.callback(self._stop_workers)
         name = f"demo-{len(self.workers) + 1}"
-        log = self.folder / f"{name}.log"
         command = [sys.executable, "-m", "holdfast.cli", "worker", TASKS, *shlex.split(SETTINGS)]
-        with log.open("wb") as output, self.ending.shield():
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as output, self.starting():
             process = subprocess.Popen(
                 [*command, "--grace", "3s", "--name", name, "--schema", self.setup.schema],
                 cwd=self.folder,
@@ -169,52 +161,41 @@ class Stage:
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is for the demo; the demo stops its workers
             )
-            if not self.workers:
-                self._stack.callback(self._stop_workers)
             self.workers.append(WorkerProcess(name, process, log))
         return self.workers[-1]
 
-    def await_workers(self, tick: Callable[[], None] = lambda: None) -> None:
-        """Waits until all running workers have introduced themselves."""
+    def await_workers(self) -> None:
+        """Waits until all running workers are registered."""
 
-        def are_introduced() -> bool:
-            tick()
-            self._learn_names()
-            return all(each.id for each in self.workers if each.runs)
+        def are_registered() -> bool:
+            found = {(each.name, each.pid) for each in self._live_workers()}
+            return found.issuperset((each.name, each.process.pid) for each in self.workers if each.runs)
 
-        self.until(are_introduced, "the workers did not start")
+        self.until(are_registered, "the workers did not start")
 
-    def kill(self, worker: WorkerProcess) -> None:
-        """As a crash would: SIGKILL, nothing is tidied up."""
-        worker.given_up = True
-        worker.process.kill()
-        worker.process.wait()
+    def stop_leftovers(self) -> int:
+        """Asks workers that a killed demo left behind to stop; how many."""
+        left = {each.id for each in self._live_workers()}
+        for id in left:
+            self.app.stop_workers(id)
+        until = time.monotonic() + _STOPS_WITHIN
+        while left & {each.id for each in self._live_workers()} and time.monotonic() < until:
+            time.sleep(0.1)
+        return len(left)
 
-    def name_of(self, worker_id: "UUID | None") -> str:
+    def name_of(self, worker_id: UUID | None) -> str:
         """The name of a worker, `demo-1`."""
-        if worker_id is None:
-            return ""
         if worker_id not in self._names:
-            self._learn_names()
-        return self._names.get(worker_id, str(worker_id)[:8])
+            self._names = {each.id: each.name for each in self.app.ask(insights.workers(self.queries))}
+        return "" if worker_id is None else self._names.get(worker_id, str(worker_id)[:8])
 
-    def _learn_names(self) -> None:
-        ours = {each.process.pid: each for each in self.workers}
-        for each in reversed(self._registered()):  # of several with the same process id the newest counts
-            self._names[each.id] = each.name
-            mine = ours.get(each.pid)
-            if mine is not None and mine.name == each.name:
-                mine.id = each.id
-
-    def _registered(self) -> "list[WorkerInfo]":
-        from holdfast import insights
-
-        return [each for each in self.app.ask(insights.workers(self.queries)) if each.stopped_at is None]
+    def _live_workers(self) -> list[WorkerInfo]:
+        found = self.app.ask(insights.workers(self.queries))
+        return [each for each in found if QUEUE in each.queues and each.live and each.stopped_at is None]
 
     def _stop_workers(self) -> None:
         for each in self.workers:
-            if each.runs:
-                each.process.terminate()
+            each.process.terminate()
         until = time.monotonic() + _STOPS_WITHIN
         for each in self.workers:
             try:
@@ -222,64 +203,16 @@ class Stage:
             except subprocess.TimeoutExpired:
                 each.process.kill()
                 each.process.wait()
-        self._say("The workers are stopped.")
+        self.screen.say("The workers are stopped.")
 
-    # --- waiting
-
-    def until(self, condition: Callable[[], bool], otherwise: str, every: float = 0.1) -> None:
+    def until(self, condition: Callable[[], bool], otherwise: str) -> None:
         """Waits until something holds. Fails clearly if a worker ends meanwhile, or after a long time."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + _PATIENCE
         while not condition():
             for each in self.workers:
-                if not each.runs and not each.given_up:
-                    code = each.process.returncode
-                    raise Failure(f"worker {each.name} ended with exit code {code}:\n{_tail(each.log)}")
+                if not each.runs and not each.may_end:
+                    raise Failure(f"a worker ended with exit code {each.process.returncode}. {each.tail}")
             if time.monotonic() > deadline:
-                logs = "\n".join(f"{each.name}: {_tail(each.log)}" for each in self.workers)
-                raise Failure(f"{otherwise} within {PATIENCE:g} s.\n{logs}".rstrip())
-            self.ending.pause(every)
-
-    def meanwhile(self, call: Callable[[], T], tick: Callable[[], None]) -> T:
-        """What a call gives that takes a while, while something is shown."""
-        return self._await(Background(call), tick)
-
-    def _await(self, background: "Background[T]", tick: Callable[[], None]) -> T:
-        """What a call gives, while something is shown. Interrupted, it is left to whoever cleans up."""
-        while background.goes_on:
-            tick()
-            self.ending.pause(0.1)
-        return background.result()
-
-
-def _paused(what: str, name: str) -> Failure:
-    return Failure(f"the {what} {name!r} is paused here, and the demo needs it: holdfast resume {name}", name="Paused")
-
-
-def _may_live(worker: "WorkerInfo") -> bool:
-    """Not known to be dead: by its long silence when it was asked to stop, or, on this machine, by its process."""
-    import socket
-
-    asked = worker.stop_requested_at
-    if asked is not None and (asked - worker.seen_at).total_seconds() > _SILENT:
-        return False
-    if worker.host != socket.gethostname():
-        return True
-    try:
-        os.kill(worker.pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def _tail(log: Path) -> str:
-    try:
-        return "\n".join(log.read_text("utf-8", "replace").splitlines()[-_TAIL:])
-    except OSError:
-        return ""
-
-
-def _quietly(act: Callable[[], Any]) -> None:
-    with suppress(Exception):
-        act()
+                logs = "\n".join(each.tail for each in self.workers)
+                raise Failure(f"{otherwise} within {_PATIENCE:g} s.\n{logs}".rstrip())
+            time.sleep(0.1)
