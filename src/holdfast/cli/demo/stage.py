@@ -57,7 +57,7 @@ class WorkerProcess:
 
 
 class Stage:
-    """Everything the story needs. It ends what it started, also when a signal comes: each is a KeyboardInterrupt."""
+    """Everything the story needs. It ends what it started, also when a signal comes."""
 
     def __init__(self, setup: Setup, screen: Screen, *, stays: bool) -> None:
         self.setup = setup
@@ -84,20 +84,28 @@ class Stage:
         return kind is KeyboardInterrupt and self.is_users_turn
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        # A second signal does not wait for the next pause: something may hang.
+        if self._was_interrupted and self._obeys:
+            raise KeyboardInterrupt
         self._was_interrupted = True
-        if self._obeys:
+
+    def pause(self, seconds: float) -> None:
+        """Sleeps; here, where no query is under way, the demo obeys a signal."""
+        until = time.monotonic() + seconds
+        while not self._was_interrupted and (left := until - time.monotonic()) > 0:
+            time.sleep(min(0.05, left))
+        if self._was_interrupted:
             raise KeyboardInterrupt
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Signals wait meanwhile: nothing is started and then forgotten."""
+        """No signal interrupts this: nothing is started and then forgotten."""
         self._obeys = False
         try:
             yield
         finally:
             self._obeys = True
-        if self._was_interrupted:
-            raise KeyboardInterrupt
+        self.pause(0)
 
     def _stop_server(self) -> None:
         if self.server.stop():
@@ -180,7 +188,7 @@ class Stage:
             self.app.stop_workers(id)
         until = time.monotonic() + _STOPS_WITHIN
         while left & {each.id for each in self._live_workers()} and time.monotonic() < until:
-            time.sleep(0.1)
+            self.pause(0.1)
         return len(left)
 
     def name_of(self, worker_id: UUID | None) -> str:
@@ -215,4 +223,4 @@ class Stage:
             if time.monotonic() > deadline:
                 logs = "\n".join(each.tail for each in self.workers)
                 raise Failure(f"{otherwise} within {_PATIENCE:g} s.\n{logs}".rstrip())
-            time.sleep(0.1)
+            self.pause(0.1)

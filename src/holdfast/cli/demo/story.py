@@ -116,7 +116,7 @@ class Story:
         began = time.monotonic()
         chapter["figures"] = tell()
         if self.screen.rewrites:
-            time.sleep(_READING)
+            self.stage.pause(_READING)
         chapter["seconds"] = round(time.monotonic() - began, 3)
 
     @property
@@ -251,7 +251,7 @@ class Story:
 
     def _crash(self) -> dict[str, Any]:
         # Fresh from thousands of small tasks, a worker claims ahead for a moment; here each is to have its share.
-        time.sleep(1.5)
+        self.stage.pause(1.5)
         self.screen.say(f"{len(_PARCELS)} parcels of four steps. Behind each step: the number of its worker.")
         ids = self._enqueue_all(_PARCELS, [Pick(what) for what in _PARCELS])
         with self.screen.board() as board:
@@ -448,7 +448,7 @@ class Story:
                 for each in self.stage.workers:
                     if not each.runs and not each.may_end:
                         self._replace(each)
-                time.sleep(0.5)
+                self.stage.pause(0.5)
 
     def _replace(self, worker: WorkerProcess) -> None:
         """Starts another worker for one that died, unless it was asked to stop, or died at its start."""
