@@ -1,7 +1,8 @@
-"""`holdfast demo`: a server, two workers and their tasks, told as a story that proves what it says.
+"""`holdfast demo`: a story about a server, two workers and their tasks, which proves what it promises.
 
 - `story.py`: the seven chapters, what each of them promises, and the user's turn after them
 - `stage.py`: what it starts and ends: server, tables, dashboard, workers; and the signals that end it
+- `task_log.py`: a task and its attempts, and the rows that show them
 - `screen.py`: what it prints, on a terminal and elsewhere
 - `tasks.py`: the tasks
 """
@@ -13,7 +14,7 @@ from holdfast.cli.output.printing import FAILED, Failure, print_json
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="End when all is told. Exit code 1 if a task did not end as told.")
+@click.option("--once", is_flag=True, help="End after the last chapter. Exit code 1 if a promise was not kept.")
 @common_options
 @pass_setup
 def demo(setup: Setup, /, once: bool) -> None:
@@ -37,8 +38,9 @@ def demo(setup: Setup, /, once: bool) -> None:
     from holdfast.cli.demo.story import Story
 
     screen = Screen(quiet=setup.json)
-    with Stage(setup, screen, stays=not once) as stage:
-        story = Story(stage, screen)
+    stage = Stage(setup, screen, stays=not once)
+    story = Story(stage, screen)
+    with stage:
         story.tell()
         if setup.json:
             print_json(story.summary())
@@ -46,4 +48,4 @@ def demo(setup: Setup, /, once: bool) -> None:
             story.stay()
     if story.problems:
         listed = "\n".join(f"  - {each}" for each in story.problems)
-        raise Failure(f"the demo did not end as told:\n{listed}", FAILED, "NotAsTold")
+        raise Failure(f"the demo did not keep its promises:\n{listed}", FAILED, "NotAsTold")

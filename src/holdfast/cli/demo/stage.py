@@ -176,8 +176,8 @@ class Stage:
         """Waits until all running workers are registered."""
 
         def are_registered() -> bool:
-            found = {(each.name, each.pid) for each in self._live_workers()}
-            return found.issuperset((each.name, each.process.pid) for each in self.workers if each.runs)
+            registered = {(each.name, each.pid) for each in self._live_workers()}
+            return registered.issuperset((each.name, each.process.pid) for each in self.workers if each.runs)
 
         self.until(are_registered, "the workers did not start")
 
@@ -198,8 +198,8 @@ class Stage:
         return "" if worker_id is None else self._names.get(worker_id, str(worker_id)[:8])
 
     def _live_workers(self) -> list[WorkerInfo]:
-        found = self.app.ask(insights.workers(self.queries))
-        return [each for each in found if QUEUE in each.queues and each.live and each.stopped_at is None]
+        workers = self.app.ask(insights.workers(self.queries))
+        return [each for each in workers if QUEUE in each.queues and each.live and each.stopped_at is None]
 
     def _stop_workers(self) -> None:
         for each in self.workers:

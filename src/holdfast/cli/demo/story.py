@@ -7,9 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from rich.console import Group
@@ -18,14 +17,13 @@ from rich.text import Text
 
 from holdfast import embedded, insights, named
 from holdfast._db.config.resolve import resolve
-from holdfast._model.enqueue.ref import TaskInfo
 from holdfast._model.json.redact import redact
 from holdfast.cli.demo.screen import Screen
 from holdfast.cli.demo.stage import LEASE, QUEUE, SETTINGS, TASKS, Stage, WorkerProcess
+from holdfast.cli.demo.task_log import TaskLog, attempt_rows, step_row
 from holdfast.cli.demo.tasks import Pick, Reserve, square
-from holdfast.cli.output.printing import Failure, error_line, lasted, line, value
+from holdfast.cli.output.printing import Failure, line, value
 from holdfast.errors import HoldfastError, NoDatabase
-from holdfast.insights import AttemptInfo
 
 _READING, _LEFTOVERS_TAKE = 1.0, 15.0
 _RESTARTED_AFTER = 5.0
@@ -49,34 +47,8 @@ WHERE id BETWEEN $1::uuid AND $2::uuid AND kind = 'square' AND state = 'done'
 GROUP BY worker_id"""
 
 
-class Seen(NamedTuple):
-    """A task and the log of its attempts, as the database has them."""
-
-    task: TaskInfo
-    attempts: list[AttemptInfo]
-
-    @property
-    def has_ended(self) -> bool:
-        return self.task.state not in ("ready", "running", "waiting")
-
-    @property
-    def path(self) -> list[str]:
-        """The steps whose move or end is recorded, in order."""
-        return [each.step for each in self.attempts if each.outcome in ("advanced", "done")]
-
-    @property
-    def outcomes(self) -> list[str]:
-        return [each.outcome for each in self.attempts if each.outcome in ("retried", "failed", "done")]
-
-    @property
-    def waits(self) -> list[float]:
-        """Seconds between the end of each attempt and the beginning of the next, by the database's clock."""
-        pairs = zip(self.attempts, self.attempts[1:], strict=False)
-        return [(b.claimed_at - a.finished_at).total_seconds() for a, b in pairs if b.claimed_at and a.finished_at]
-
-
 class Story:
-    """Tells the story, and checks that it was true."""
+    """Tells the story, and checks in the database that it is true."""
 
     def __init__(self, stage: Stage, screen: Screen) -> None:
         self.stage = stage
@@ -87,7 +59,7 @@ class Story:
         self._began = time.monotonic()
 
     def tell(self) -> None:
-        """All chapters. A problem is told and remembered; only what makes it senseless to go on ends it."""
+        """Tells all chapters. A broken promise does not end the story; what makes it pointless to go on does."""
         self.screen.print(Text("Holdfast: durable, resumable tasks on PostgreSQL.", "bold"))
         self.screen.say("Seven chapters, about half a minute. Ctrl-C ends it, and all it started.")
         try:
@@ -106,7 +78,7 @@ class Story:
                 raise
             self._expect(False, failure.message)
         if not self.problems:
-            self.screen.heading(f"All was as told, in {time.monotonic() - self._began:.0f} s.")
+            self.screen.heading(f"Everything happened as promised, in {time.monotonic() - self._began:.0f} s.")
 
     def _chapter(self, title: str, why: str, tell: Callable[[], dict[str, Any]]) -> None:
         """One chapter; what it measured is in its figures."""
@@ -114,10 +86,12 @@ class Story:
         self.chapters.append(chapter)
         self.screen.heading(f"{len(self.chapters)}. {title}", why)
         began = time.monotonic()
-        chapter["figures"] = tell()
-        if self.screen.rewrites:
-            self.stage.pause(_READING)
-        chapter["seconds"] = round(time.monotonic() - began, 3)
+        try:
+            chapter["figures"] = tell()
+            if self.screen.rewrites:
+                self.stage.pause(_READING)
+        finally:
+            chapter["seconds"] = round(time.monotonic() - began, 3)
 
     @property
     def problems(self) -> list[str]:
@@ -141,8 +115,8 @@ class Story:
         url, schema = stage.setup.url or "", stage.setup.schema
         if not figures:
             say(f"It uses {redact(url)}: tables in the schema {schema}, tasks, which stay, in the queue {QUEUE}.")
-        if not _is_found(url):
-            say("Commands in another terminal find it by this:")
+        if not _is_default(url):
+            say("Commands in another terminal need its URL:")
             self.screen.command(f"$ export HOLDFAST_URL={shlex.quote(redact(url))}")
         self._command("holdfast migrate")
         with self.screen.waiting("The tables are made"):
@@ -184,31 +158,31 @@ class Story:
         self._command("holdfast enqueue order.Reserve item=lamp price:=40")
         ids = self._enqueue_all([item for item, *_ in _ORDERS], [Reserve(*order) for order in _ORDERS])
         self.screen.say("And five more. What is out of stock or expensive takes other steps.")
-        seen = self._watch(ids)
-        for each, ((item, *_), path) in zip(seen, _ORDERS.items(), strict=True):
+        logs = self._watch(ids)
+        for each, ((item, *_), path) in zip(logs, _ORDERS.items(), strict=True):
             self._expect_done(each, f"{item} shipped", path)
-        moves = sum(each.task.moves for each in seen)
-        self.screen.say(f"{len(seen)} orders done in {moves} moves, each recorded exactly once.")
-        return {"orders": len(seen), "moves": moves, "attempts": sum(len(each.attempts) for each in seen)}
+        moves = sum(each.task.moves for each in logs)
+        self.screen.say(f"{len(logs)} orders done in {moves} moves, each recorded exactly once.")
+        return {"orders": len(logs), "moves": moves, "attempts": sum(len(each.attempts) for each in logs)}
 
     def _flaky_call(self) -> dict[str, Any]:
         self.screen.say("Its task says Retry(3, delay='600ms', backoff=2). The bank fails twice.")
-        (seen,) = self._watch([self._enqueue("exchange_rate", currency="USD")])
-        self._expect_done(seen, 1.09)
-        self._expect_outcomes(seen, "retried", "retried", "done")
-        waited = [round(each, 2) for each in seen.waits]
-        as_told = all(wait >= delay for wait, delay in zip(seen.waits, (0.6, 1.2), strict=False))
-        self._expect(as_told, f"it should have waited 0.6 s and 1.2 s, but waited {waited}")
-        return {"attempts": len(seen.attempts), "waited_seconds": waited}
+        (log,) = self._watch([self._enqueue("exchange_rate", currency="USD")])
+        self._expect_done(log, 1.09)
+        self._expect_outcomes(log, "retried", "retried", "done")
+        waited = [round(each, 2) for each in log.waits]
+        as_promised = all(wait >= delay for wait, delay in zip(log.waits, (0.6, 1.2), strict=False))
+        self._expect(as_promised, f"it should have waited 0.6 s and 1.2 s, but waited {waited}")
+        return {"attempts": len(log.attempts), "waited_seconds": waited}
 
     def _delayed_step(self) -> dict[str, Any]:
         self.screen.say("Its first step returns Later(Ask('Ada'), '3s').")
         id = self._enqueue("survey.Deliver", customer="Ada")
         self._command("holdfast tasks state:scheduled")
-        (seen,) = self._watch([id])
-        self._expect_done(seen, "Ada was asked", ["Deliver", "Ask"])
-        self._expect(max(seen.waits, default=0) >= 3, f"Ask should have waited 3 s, but waited {seen.waits}")
-        return {"waited_seconds": [round(each, 2) for each in seen.waits]}
+        (log,) = self._watch([id])
+        self._expect_done(log, "Ada was asked", ["Deliver", "Ask"])
+        self._expect(max(log.waits, default=0) >= 3, f"Ask should have waited 3 s, but waited {log.waits}")
+        return {"waited_seconds": [round(each, 2) for each in log.waits]}
 
     def _burst(self) -> dict[str, Any]:
         warm_up = self._drain(_WARM_UP)
@@ -255,8 +229,8 @@ class Story:
         self.screen.say(f"{len(_PARCELS)} parcels of four steps. Behind each step: the number of its worker.")
         ids = self._enqueue_all(_PARCELS, [Pick(what) for what in _PARCELS])
         with self.screen.board() as board:
-            seen = self._watch(ids, board, until=lambda seen: self._busiest(seen) is not None)
-            victim = self._busiest(seen) or self.stage.workers[0]
+            logs = self._watch(ids, board, until=lambda logs: self._busiest(logs) is not None)
+            victim = self._busiest(logs) or self.stage.workers[0]
             victim.may_end, self._killed = True, victim.name
             victim.process.kill()
             victim.process.wait()
@@ -264,13 +238,13 @@ class Story:
             self.screen.say(
                 f"$ kill -9 {victim.process.pid}: {victim.name} is dead. Its lease of {LEASE} runs out.", "red"
             )
-            self._watch(ids, board, until=lambda seen: not self._has_orphan(seen))
+            self._watch(ids, board, until=lambda logs: not self._has_orphan(logs))
             after = time.monotonic() - killed_at
             self.screen.say(f"Its tasks were taken over {after:.1f} s later.")
-            seen = self._watch(ids, board)
-        taken_over = [each for each in seen if self._lost(each) is not None]
+            logs = self._watch(ids, board)
+        taken_over = [each for each in logs if self._lost(each) is not None]
         self._expect(bool(taken_over), "a worker should have died with its tasks, by their log")
-        for each, what in zip(seen, _PARCELS, strict=True):
+        for each, what in zip(logs, _PARCELS, strict=True):
             self._expect_done(each, f"a box of {what} for Ada", ["Pick", "Pack", "Label", "Load"])
             if (at := self._lost(each)) is not None:
                 lost, *rest = each.attempts[at:]
@@ -279,71 +253,73 @@ class Story:
                 self._expect(went_on and elsewhere, f"the {what} should have gone on at {lost.step} at another worker")
         for each in taken_over[:1]:
             self._command(f"holdfast show {each.task.id}")
-            self.screen.print(Group(*self._log(each)))
+            self.screen.print(Group(*attempt_rows(each, self.screen, self.stage.name_of)))
             self.screen.say("What was recorded did not run again; what was under way did.")
         self.stage.start_worker()
         self.screen.say(f"The lease is {LEASE} here; the default is 30s. A new worker is started.")
         return {
             "killed": victim.name,
-            "parcels": len(seen),
+            "parcels": len(logs),
             "taken_over": [each.task.id for each in taken_over],
             "taken_over_after_seconds": round(after, 2),
         }
 
-    def _busiest(self, seen: list[Seen]) -> WorkerProcess | None:
+    def _busiest(self, logs: list[TaskLog]) -> WorkerProcess | None:
         """The worker with most tasks that have a step behind them, if it has two at least."""
-        running = [each.task.worker_id for each in seen if each.task.state == "running" and each.task.moves]
+        running = [each.task.worker_id for each in logs if each.task.state == "running" and each.task.moves]
         name, tasks = Counter(map(self.stage.name_of, running)).most_common(1)[0] if running else ("", 0)
         return next((each for each in self.stage.workers if each.name == name and tasks > 1), None)
 
-    def _has_orphan(self, seen: list[Seen]) -> bool:
+    def _has_orphan(self, logs: list[TaskLog]) -> bool:
         """Whether the killed worker still has a task, until its lease runs out."""
-        return self._killed in [self.stage.name_of(e.task.worker_id) for e in seen if e.task.state == "running"]
+        return self._killed in [self.stage.name_of(e.task.worker_id) for e in logs if e.task.state == "running"]
 
-    def _lost(self, seen: Seen) -> int | None:
+    def _lost(self, log: TaskLog) -> int | None:
         """Which of its attempts ended with the killed worker."""
-        names = [self.stage.name_of(each.worker_id) if each.outcome == "lost" else "" for each in seen.attempts]
+        names = [self.stage.name_of(each.worker_id) if each.outcome == "lost" else "" for each in log.attempts]
         return names.index(self._killed) if self._killed in names else None
 
     def _parked_task(self) -> dict[str, Any]:
         file = self.stage.folder / "name.txt"
         id = self._enqueue("greeter.ReadName", filename=str(file))
-        (seen,) = self._watch([id])
-        error = str((seen.task.error or {}).get("message"))
-        self._expect(seen.task.state == "parked", f"it should be parked, but is {seen.task.state}")
-        self._expect_outcomes(seen, "retried", "retried", "failed")
+        (log,) = self._watch([id])
+        error = str((log.task.error or {}).get("message"))
+        self._expect(log.task.state == "parked", f"it should be parked, but is {log.task.state}")
+        self._expect_outcomes(log, "retried", "retried", "failed")
         self._expect("No such file" in error, f"the error should name the file, but is {error}")
+        if log.task.state != "parked":
+            return {"error": error}
         self.screen.say(f"It is parked: {error}", "red")
         self.screen.command(f"$ echo Ada > {file}")
         file.write_text("Ada\n", encoding="utf-8")
         self._command(f"holdfast retry {id}")
         self.stage.app.retry(id, by="holdfast demo", why="the file is there now")
-        (seen,) = self._watch([id], after=len(seen.attempts))
-        self._expect_done(seen, "Hello, Ada!", ["ReadName", "SayHello"])
-        return {"attempts": len(seen.attempts), "error": error, "result": seen.task.result}
+        (log,) = self._watch([id], after=len(log.attempts))
+        self._expect_done(log, "Hello, Ada!", ["ReadName", "SayHello"])
+        return {"attempts": len(log.attempts), "error": error, "result": log.task.result}
 
     # --- what chapters do
 
     def _expect(self, condition: bool, otherwise: str) -> None:
-        """Remembers a problem unless something is as told."""
+        """Prints and remembers a broken promise, unless the condition holds."""
         if not condition:
             self.chapters[-1]["problems"].append(otherwise)
-            self.screen.say(f"This is not as it should be: {line(otherwise)}", "red")
+            self.screen.say(f"Not as promised: {line(otherwise)}", "red")
 
-    def _expect_outcomes(self, seen: Seen, *outcomes: str) -> None:
-        self._expect(seen.outcomes == [*outcomes], f"its attempts should be {[*outcomes]}, but are {seen.outcomes}")
+    def _expect_outcomes(self, log: TaskLog, *outcomes: str) -> None:
+        self._expect(log.outcomes == [*outcomes], f"its attempts should be {[*outcomes]}, but are {log.outcomes}")
 
-    def _expect_done(self, seen: Seen, result: Any, path: list[str] | None = None) -> None:
+    def _expect_done(self, log: TaskLog, result: Any, path: list[str] | None = None) -> None:
         """A task is done with this result, by these steps, and each of its moves is recorded exactly once."""
-        task = seen.task
+        task = log.task
         what = f"{task.kind} {task.id} should"
         is_done = task.state == "done" and task.result == result
-        told = f"{task.state} with {value(task.result, 80)}"
-        self._expect(is_done, f"{what} be done with {value(result, 80)}, but is {told}")
-        moves = [each.moves for each in seen.attempts if each.outcome in ("advanced", "done")]
+        state = f"{task.state} with {value(task.result, 80)}"
+        self._expect(is_done, f"{what} be done with {value(result, 80)}, but is {state}")
+        moves = [each.moves for each in log.attempts if each.outcome in ("advanced", "done")]
         once = moves == list(range(task.moves + 1))
         self._expect(once, f"{what} have each move recorded once, but they are {moves}")
-        self._expect(path in (None, seen.path), f"{what} go {path}, but went {seen.path}")
+        self._expect(path in (None, log.path), f"{what} go {path}, but went {log.path}")
 
     def _command(self, text: str) -> None:
         """A command that a person could type; with the schema if one was chosen."""
@@ -367,53 +343,31 @@ class Story:
         board: Live | None = None,
         *,
         after: int = 0,
-        until: Callable[[list[Seen]], bool] = lambda seen: False,
-    ) -> list[Seen]:
+        until: Callable[[list[TaskLog]], bool] = lambda logs: False,
+    ) -> list[TaskLog]:
         """Shows tasks as they change, until something holds, or until all have ended or are parked."""
-        app, queries = self.stage.app, self.stage.queries
-        seen: list[Seen] = []
+        app, queries, name_of = self.stage.app, self.stage.queries, self.stage.name_of
+        logs: list[TaskLog] = []
 
         def has_come() -> bool:
-            seen[:] = [Seen(app.info(id), app.ask(insights.attempts(queries, id))) for id in ids]
-            rows = [self._path(each) for each in seen] if len(ids) > 1 else self._log(seen[0])[after:]
+            logs[:] = [TaskLog(app.info(id), app.ask(insights.attempts(queries, id))) for id in ids]
+            rows = attempt_rows(logs[0], self.screen, name_of)[after:]
+            if len(ids) > 1:
+                rows = [step_row(self._labels[e.task.id], e, self.screen, name_of, self._killed) for e in logs]
             shown.update(Group(*rows), refresh=True)
-            return until(seen) or all(each.has_ended for each in seen)
+            return until(logs) or all(each.has_ended for each in logs)
 
         with self.screen.board() if board is None else nullcontext(board) as shown:
             self.stage.until(has_come, f"{len(ids)} tasks did not end")
-        if len(ids) == 1 and seen[0].task.state == "done":
-            self.screen.say(f"Result: {value(seen[0].task.result)}", "green")
-        return seen
-
-    def _log(self, seen: Seen) -> list[Text]:
-        """Its finished attempts: outcome, worker, how long it waited before, its error or how long it took."""
-        rows = []
-        for each, wait in zip(seen.attempts, [0.0, *seen.waits], strict=False):
-            if each.outcome is not None:
-                waited = f"after {wait:.1f} s: " if wait >= 0.1 else ""
-                told = error_line(each.error) or lasted(each.claimed_at, each.finished_at)
-                head = f"attempt {each.attempt}  {each.step:<8}  "
-                tail = f"  {self.stage.name_of(each.worker_id):<6}  {waited}{told}"
-                rows.append(self.screen.row(head, self.screen.marked(each.outcome, f"{each.outcome:<8}"), tail))
-        if seen.task.phase in ("retrying", "scheduled") and seen.task.run_at is not None:
-            left = max(0.0, (seen.task.run_at - datetime.now(UTC)).total_seconds())
-            rows.append(self.screen.row("           ", (seen.task.phase, "yellow"), f", due in {left:.1f} s"))
-        return rows
-
-    def _path(self, seen: Seen) -> Text:
-        """The steps of a task, each with its outcome and the number of its worker."""
-        cells: list[str | tuple[str, str]] = [f"{self._labels[seen.task.id]:<6}"]
-        for each in seen.attempts:
-            name = self.stage.name_of(each.worker_id)
-            outcome = "lost" if each.outcome is None and name == self._killed else each.outcome
-            cells += [f"  {each.step} ", self.screen.marked(outcome, "{}" + name.removeprefix("demo-"))]
-        return self.screen.row(*cells)
+        if len(ids) == 1 and logs[0].task.state == "done":
+            self.screen.say(f"Result: {value(logs[0].task.result)}", "green")
+        return logs
 
     def _standing(self) -> dict[str, int]:
         """How many tasks of the demo are under way."""
         queues = self.stage.app.ask(insights.queues(self.stage.queries))
-        found = [each for each in queues if each.name == QUEUE]
-        return {name: sum(getattr(each, name) for each in found) for name in ("due", "running", "scheduled")}
+        ours = [each for each in queues if each.name == QUEUE]
+        return {name: sum(getattr(each, name) for each in ours) for name in ("due", "running", "scheduled")}
 
     # --- the user's turn
 
@@ -465,8 +419,8 @@ class Story:
         self.screen.say(f"{worker.name} {how}. {after}")
 
 
-def _is_found(url: str) -> bool:
-    """Whether commands find this database by themselves."""
+def _is_default(url: str) -> bool:
+    """Whether commands use this database without being given its URL."""
     with suppress(NoDatabase):
         return resolve().url == url
     return False
