@@ -223,7 +223,7 @@ def test_T12_a_rate_spreads_the_tasks_over_time(cli: Cli) -> None:
     """They are all written at once, so nothing depends on the command going on."""
     planted = plant(cli, 120)
     told = cli("retry", "--where", "state:parked", "--rate", "60/m", "--yes").stdout
-    assert told.endswith("120 tasks are ready, due one after another within 1m59s.\n")
+    assert told.endswith("120 tasks are ready, due one after another within 1 min 59 s.\n")
     times = [row[0] for row in rows(cli, "select run_at from holdfast.task order by id")]
     assert {(b - a).total_seconds() for a, b in itertools.pairwise(times)} == {1.0}
     last = cli.show(planted[-1])

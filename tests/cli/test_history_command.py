@@ -21,11 +21,12 @@ def plant_day(cli: Cli) -> str:
 
 
 def test_A4_set_changes_the_retention_of_all_or_of_a_queue(cli: Cli) -> None:
-    assert cli("set", "--retention", "14d").stdout == "history is kept for 14d.\n"
+    assert cli("set", "--retention", "14d").stdout == "history is kept for 14 d.\n"
     assert (
-        cli("set", "mail", "--retention", "36h", "--why", "many").stdout == "history of queue mail is kept for 1d12h.\n"
+        cli("set", "mail", "--retention", "36h", "--why", "many").stdout
+        == "history of queue mail is kept for 1 d 12 h.\n"
     )
-    assert "kept 1d12h" in cli("queues").stdout
+    assert "kept 1 d 12 h" in cli("queues").stdout
     assert cli.json("queues")[0]["retention"] == "P1DT43200S"
     assert cli.json("set", "mail", "--retention", "default") == {"queue": "mail", "retention": 14 * 86400.0}
     told = rows(cli, "select action, by, why, new ->> 'queue' from holdfast.change order by id")
@@ -49,18 +50,18 @@ def test_A4_set_refuses_what_cannot_be(cli: Cli, arguments: tuple[str, ...], sai
 
 
 def test_figures_are_kept_as_long_as_set_says(cli: Cli) -> None:
-    assert cli("set", "--figures", "90d", "--why", "a quarter").stdout == "figures are kept for 90d.\n"
+    assert cli("set", "--figures", "90d", "--why", "a quarter").stdout == "figures are kept for 90 d.\n"
     assert rows(cli, "select retention, figures from holdfast.setting") == [(None, timedelta(days=90))]
     assert rows(cli, "select why, new ->> 'figures' from holdfast.change") == [("a quarter", "2160:00:00")]
     assert cli.json("set", "--retention", "8d") == {"queue": None, "retention": 8 * 86400.0, "figures": 90 * 86400.0}
-    assert cli("set", "--figures", "default").stdout == "figures are kept for 30d.\n"
+    assert cli("set", "--figures", "default").stdout == "figures are kept for 30 d.\n"
 
 
 def test_A4_maintain_drops_old_days_and_a_dry_run_only_shows_them(cli: Cli) -> None:
     day = plant_day(cli)
     shown = cli("maintain", "--dry-run")
     assert f"would drop archive_p{day}" in shown.stdout
-    assert "history is kept for 7d" in shown.stderr
+    assert "history is kept for 7 d" in shown.stderr
     found = cli.json("maintain", "--dry-run")
     assert found["retention"] == 7 * 86400
     assert {each["name"] for each in found["would_drop"]} == {f"archive_p{day}", f"attempt_p{day}"}

@@ -98,12 +98,12 @@ async def test_how_attempts_end_is_told_once_somebody_listens(
         return any(all(part in text for part in parts) for text in texts)
 
     assert has("walk.Leave → Arrive (", " ms)")
-    assert has("walk.Leave → Arrive (", "), in 5m 0s (")
+    assert has("walk.Leave → Arrive (", "), in 5 min (")
     assert has("walk.Arrive done in ", ' → ["xxx', "…")
     assert max(map(len, texts)) < 200
-    assert has("say snoozed after ", ", again in 1m 30s (")
+    assert has("say snoozed after ", ", again in 1 min 30 s (")
     assert has("say cancelled after ", ": not wanted")
-    assert has("say failed in attempt 1, again in 2m 0s (", "): ValueError: two lines")
+    assert has("say failed in attempt 1, again in 2 min (", "): ValueError: two lines")
     assert has("say is parked after attempt 1: holdfast.Fail: no use")
     assert has("say done in ", ' → "äöü')
     assert any(text.startswith("say done in ") and "→" not in text for text in texts)

@@ -114,7 +114,7 @@ def test_workers_are_live_lost_or_stopped(cli: Cli) -> None:
     )
     shown = table(cli("workers").stdout)
     assert shown.keys() == {live, lost}
-    assert shown[live][:7] == ["busy", "box:42", "running", "default,", "mail", "1/10", "0s"]
+    assert shown[live][:7] == ["busy", "box:42", "running", "default,", "mail", "1/10", "0"]
     assert shown[live][-1] == "1.2.3"
     assert shown[lost][2] == "lost"
     everyone = table(cli("workers", "--all").stdout)

@@ -1,11 +1,9 @@
 """What commands print: nothing from the database can move the cursor or hide."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.output.printing import clean, error_line, lasted, line, relative, table, value
+from holdfast.cli.output.printing import clean, error_line, line, table, value
 
 
 @pytest.mark.parametrize(
@@ -37,17 +35,6 @@ def test_one_line() -> None:
     assert error_line(None) == ""
     assert value({"a": "x  y\n\u202e"}) == '{"a": "x  y\\n\\u202e"}'
     assert value({"a": "\x1b[2J"}) == '{"a": "\\u001b[2J"}'
-
-
-def test_times() -> None:
-    now = datetime.now(UTC)
-    assert relative(now - timedelta(seconds=90.5)) == "90s ago"
-    assert relative(now + timedelta(hours=5, minutes=1)) == "in 5h"
-    assert relative(now - timedelta(days=3, minutes=1)) == "3d ago"
-    assert relative(None) == ""
-    assert lasted(now, now + timedelta(milliseconds=12)) == "12 ms"
-    assert lasted(now, now + timedelta(seconds=3.21)) == "3.2 s"
-    assert lasted(now, None) == ""
 
 
 def test_tables_line_up() -> None:

@@ -119,10 +119,10 @@ def test_a_very_long_way_is_cut_in_the_middle() -> None:
     info = TaskInfo(id=UUID(int=1), queue="q", kind="k", step="B", state="ready", moves=1999)
     stays = [Visit("AB"[n % 2], n, 1 + (n == 0), began, began + timedelta(seconds=3)) for n in range(2000)]
     told = way(info, stays)
-    assert told.startswith(f"A {X}2 (3.0 s) → B (3.0 s) → A (3.0 s) → ")
+    assert told.startswith(f"A {X}2 (3 s) → B (3 s) → A (3 s) → ")
     assert " → … 1,988 more … → " in told
-    assert told.endswith("→ A (3.0 s) → B (3.0 s)")
-    assert way(replace(info, state="done", finished_at=began), stays[:1]) == f"A {X}2 (3.0 s) → done"
+    assert told.endswith("→ A (3 s) → B (3 s)")
+    assert way(replace(info, state="done", finished_at=began), stays[:1]) == f"A {X}2 (3 s) → done"
     assert way(info, [Visit("A", 0, 0, None, None)]) == "A"
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from holdfast.schedules import ScheduleInfo
-from holdfast.web.view.formats import size
 from holdfast.web.view.plan_times import next_change, next_plans
 
 from .conftest import HERE, Browser, plant_worker, rows
@@ -179,10 +178,3 @@ async def test_the_database_is_told(browser: Browser) -> None:
     assert 0 <= found["server"]["notifications"] <= 1
     page = await browser.page("/database")
     assert "Notification queue" in page and 'id="table-task"' in page and 'id="index-archive_id"' in page
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (8192, "8.0 kB"), (50 * 2**20, "50 MB"), (2**60, "1,048,576 TB")]
-)
-def test_sizes_are_short(count: int, text: str) -> None:
-    assert size(count) == text

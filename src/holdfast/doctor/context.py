@@ -170,16 +170,3 @@ def listed(texts: Sequence[str], most: int = 3) -> str:
     """`a, b, c and 4 more`."""
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def number(count: int, what: str) -> str:
-    """`1 task`, `1,234 tasks`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def span(seconds: float) -> str:
-    """`42 s`, `12 min`, `3 h`, `2 days`: about how long."""
-    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds)} s"

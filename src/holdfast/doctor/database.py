@@ -8,8 +8,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast._db.driver.connection import DriverError, connect_sync
 from holdfast._db.driver.facts import detect_pooler_sync
+from holdfast._model.read.formats import about, duration, things
 from holdfast._sql.query import quote
-from holdfast.doctor.context import Diagnosis, Patient, bad, fine, judged, listed, number, span, warning
+from holdfast.doctor.context import Diagnosis, Patient, bad, fine, judged, listed, warning
 from holdfast.errors import DatabaseUnreachable
 from holdfast.insights import database as health
 
@@ -74,7 +75,7 @@ def settings(patient: Patient) -> Diagnosis:
     if short:
         return warning(
             listed([f"{name} is {each.total_seconds():g} s" for name, each in short], 4) + f" for role {role}",
-            f"Below {span(least.total_seconds())} it ends large claims, chores, transactional steps or idle "
+            f"Below {about(least.total_seconds())} it ends large claims, chores, transactional steps or idle "
             "connections in the middle. Workers go on, more slowly.",
             *(f"ALTER ROLE {quote(role)} SET {name} = '60s';" for name, _ in short),
         )
@@ -149,11 +150,10 @@ def clock(patient: Patient) -> Diagnosis:
     found = patient.follow(health.skew(patient.queries))
     off = abs(found.seconds)
     if off - found.uncertainty <= patient.limits.skew.total_seconds():
-        told = f"{off * 1000:.0f} ms" if off >= 0.001 else "less than 1 ms"
+        told = f"{duration(off)}" if off >= 0.001 else "less than 1 ms"
         return fine(f"this machine and the database differ by {told}")
     return warning(
-        f"the database's clock is {span(off) if off >= 120 else f'{off:.1f} s'} "
-        f"{'ahead of' if found.seconds > 0 else 'behind'} this machine's",
+        f"the database's clock is {duration(off)} {'ahead of' if found.seconds > 0 else 'behind'} this machine's",
         "Only the database's clock decides, so nothing runs early or late. But times that code makes here (at=, "
         "deadline=) are off by as much, and so are times in logs.",
         "timedatectl set-ntp true   # on the machine that is wrong",
@@ -173,7 +173,7 @@ def time_zones(patient: Patient) -> Diagnosis:
         )
     if not zones:
         return fine("no schedule has a zone of its own")
-    return fine(f"{number(len(zones), 'zone')} of schedules, and Python and the database agree")
+    return fine(f"{things(len(zones), 'zone')} of schedules, and Python and the database agree")
 
 
 def _zone_trouble(patient: Patient, zone: str, instants: Sequence[datetime]) -> str | None:
@@ -235,7 +235,7 @@ def transactions(patient: Patient) -> Diagnosis:
     hidden = "" if patient.server.sees_all else "; those of other roles are hidden (GRANT pg_read_all_stats)"
     if not old:
         longest = max((each.seconds or 0.0 for each in patient.transactions), default=0.0)
-        told = f"the longest is open for {span(longest)}" if longest >= 1 else "none is open for long"
+        told = f"the longest is open for {about(longest)}" if longest >= 1 else "none is open for long"
         return fine(told + hidden)
     is_bad = any((each.seconds or 0.0) > limits.transaction_bad.total_seconds() for each in old)
     return judged(
@@ -256,7 +256,7 @@ def _told(each: health.Transaction) -> str:
     what = {"slot": "replication slot", "prepared": "prepared transaction"}.get(each.what, f"pid {each.pid}")
     name = f" {each.name}" if each.name else ""
     state = f", {each.state}" if each.state and each.what != "prepared" else ""
-    age = f" for {span(each.seconds)}" if each.seconds is not None else f", {each.xids:,} transactions behind"
+    age = f" for {about(each.seconds)}" if each.seconds is not None else f", {each.xids:,} transactions behind"
     return f"{what}{name}{state}{age}"
 
 

@@ -1,7 +1,8 @@
 """The tables: their version, what was changed by hand, who may use them, and the days of history."""
 
 from holdfast._db.migrate import latest
-from holdfast.doctor.context import Diagnosis, Patient, bad, fine, judged, listed, number, span, warning
+from holdfast._model.read.formats import about, size, things
+from holdfast.doctor.context import Diagnosis, Patient, bad, fine, judged, listed, warning
 from holdfast.insights import database as health
 
 
@@ -36,7 +37,7 @@ def version_and_drift(patient: Patient) -> Diagnosis:
         missing = [each.removeprefix("missing: ") for each in found.drift if each.startswith("missing: ")]
         return judged(
             bool(missing),
-            f"version {found.version}, but changed by hand: {number(len(found.drift), 'difference')}, such as "
+            f"version {found.version}, but changed by hand: {things(len(found.drift), 'difference')}, such as "
             + (missing or list(found.drift))[0].removeprefix("unexpected: ")[:160],
             "What was promised was tested with the tables, indexes and functions as they were applied.",
             patient.command("migrate", "--check"),
@@ -68,7 +69,7 @@ def grants(patient: Patient) -> Diagnosis:
         )
     if not given:
         return fine("only the owner of the tables uses them")
-    return fine(f"{number(len(given), 'part')} given, and the rights for them are there")
+    return fine(f"{things(len(given), 'part')} given, and the rights for them are there")
 
 
 def partitions(patient: Patient) -> Diagnosis:
@@ -79,8 +80,8 @@ def partitions(patient: Patient) -> Diagnosis:
     if least == 0:
         return bad("there is no partition of history for today", why, cure)
     if least <= patient.limits.days_ahead:
-        return warning(f"history has partitions for {number(least, 'day')} from today on only", why, cure)
-    return fine(f"history has partitions for {number(least, 'day')} from today on")
+        return warning(f"history has partitions for {things(least, 'day')} from today on only", why, cure)
+    return fine(f"history has partitions for {things(least, 'day')} from today on")
 
 
 def retention(patient: Patient) -> Diagnosis:
@@ -91,21 +92,11 @@ def retention(patient: Patient) -> Diagnosis:
     if late > patient.limits.overdue.total_seconds():
         overdue = sum(each.overdue for each in patient.history)
         return warning(
-            f"{number(overdue, 'partition')} of history should have been dropped, the first {span(late)} ago",
+            f"{things(overdue, 'partition')} of history should have been dropped, the first {about(late)} ago",
             "Workers drop old days by themselves: none is running, a transaction is in their way, or they may not.",
             patient.command("maintain"),
         )
     total = sum(each.bytes for each in patient.history)
     days = max((each.partitions for each in patient.history), default=0)
-    told = f"history takes {size(total)} in {number(days, 'day')}"
-    return fine(told + (f"; {number(half, 'partition')} on the way out" if half else ""))
-
-
-def size(bytes: int) -> str:
-    """`812 kB`, `1.4 GB`."""
-    amount = float(bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
+    told = f"history takes {size(total)} in {things(days, 'day')}"
+    return fine(told + (f"; {things(half, 'partition')} on the way out" if half else ""))

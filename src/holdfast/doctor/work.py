@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
-from holdfast._model.read.infos import COUNTED, QueueInfo
-from holdfast.doctor.context import Diagnosis, Patient, fine, judged, listed, number, span, warning
+from holdfast._model.read.formats import about, amount, things
+from holdfast._model.read.infos import QueueInfo
+from holdfast.doctor.context import Diagnosis, Patient, fine, judged, listed, warning
 from holdfast.insights import WorkerInfo
 from holdfast.insights import database as health
 
@@ -15,7 +16,7 @@ def workers(patient: Patient) -> Diagnosis:
     look = patient.command("workers")
     if lost:
         return warning(
-            f"{number(len(lost), 'worker')} vanished without a word: {listed([_place(each) for each in lost])}",
+            f"{things(len(lost), 'worker')} vanished without a word: {listed([_place(each) for each in lost])}",
             "Others take its tasks over after the lease. Killed, out of memory, or its machine is gone.",
             look,
         )
@@ -38,7 +39,7 @@ def workers(patient: Patient) -> Diagnosis:
     if not live:
         return fine("none is running")
     slots = sum(each.slots for each in live)
-    return fine(f"{len(live):,} running, {sum(each.running for each in live):,} of {number(slots, 'slot')} in use")
+    return fine(f"{len(live):,} running, {sum(each.running for each in live):,} of {things(slots, 'slot')} in use")
 
 
 def _place(worker: WorkerInfo) -> str:
@@ -70,7 +71,7 @@ def deserted(patient: Patient) -> Diagnosis:
     alone = [each for each in patient.queues if each.due and not each.workers and each.paused_at is None]
     if not alone:
         full = [each for each in patient.queues if each.due or each.scheduled or each.running]
-        return fine(f"{number(len(full), 'queue')} with tasks" if full else "nothing is due, scheduled or running")
+        return fine(f"{things(len(full), 'queue')} with tasks" if full else "nothing is due, scheduled or running")
     return judged(
         any(_age(patient, each) > patient.limits.due for each in alone),
         "no live worker serves " + listed([f"{each.name} ({amount(each.due)} due)" for each in alone]),
@@ -83,9 +84,9 @@ def late(patient: Patient) -> Diagnosis:
     waiting = [each for each in patient.due if each.known and not each.paused]
     longest = max((each.seconds for each in waiting), default=0.0)
     if longest <= patient.limits.due.total_seconds():
-        return fine(f"the oldest task has been due for {span(longest)}" if waiting else "nothing waits")
+        return fine(f"the oldest task has been due for {about(longest)}" if waiting else "nothing waits")
     queues = {each.queue: each for each in reversed(waiting) if each.seconds > patient.limits.due.total_seconds()}
-    told = [f"{name} ({each.kind}.{each.step} for {span(each.seconds)})" for name, each in reversed(queues.items())]
+    told = [f"{name} ({each.kind}.{each.step} for {about(each.seconds)})" for name, each in reversed(queues.items())]
     return judged(
         longest > patient.limits.due_bad.total_seconds(),
         f"tasks have been due for long in {listed(told)}",
@@ -100,7 +101,7 @@ def unroutable(patient: Patient) -> Diagnosis:
     strangers = [each for each in patient.due if not each.known]
     if not strangers:
         return fine("live workers know every step at which a task is due")
-    told = [f"{each.kind}.{each.step} ({number(each.tasks, 'task')} in {each.queue})" for each in strangers]
+    told = [f"{each.kind}.{each.step} ({things(each.tasks, 'task')} in {each.queue})" for each in strangers]
     mine = [each for each in strangers if patient.steps is not None and f"{each.kind}.{each.step}" in patient.steps]
     cure = [patient.command("worker", patient.app, "-q", each.queue) for each in mine[:1]]
     hint = " The code of this App knows it: its workers serve other queues, or are not deployed yet." if mine else ""
@@ -117,7 +118,7 @@ def leases(patient: Patient) -> Diagnosis:
     expired = patient.ask(health.expired_leases(patient.queries, grace=patient.limits.lease))
     if not expired:
         return fine("every running task has a lease")
-    told = [f"{number(each.tasks, 'task')} in {each.queue} since {span(each.seconds)}" for each in expired]
+    told = [f"{things(each.tasks, 'task')} in {each.queue} since {about(each.seconds)}" for each in expired]
     served = any(each.served for each in expired)
     return judged(
         served,
@@ -136,7 +137,7 @@ def pauses(patient: Patient) -> Diagnosis:
     if not queues and not kinds:
         since = [each.paused_at for each in patient.queues] + [each.paused_at for each in patient.kinds]
         count = sum(1 for each in since if each is not None)
-        return fine(f"{number(count, 'pause')}, and nothing waits for it" if count else "nothing is paused")
+        return fine(f"{things(count, 'pause')}, and nothing waits for it" if count else "nothing is paused")
     told = [f"queue {each.name} ({amount(each.due)} due, by {each.paused_by or 'somebody'})" for each in queues]
     told += [f"kind {name}" for name in kinds]
     return warning(
@@ -152,11 +153,11 @@ def parked(patient: Patient) -> Diagnosis:
     total = sum(each.parked for each in patient.queues)
     if now >= patient.limits.parked and now > 2 * before / 23:
         return warning(
-            f"{number(now, 'task')} parked in the last hour, {before:,} in the 23 hours before",
+            f"{things(now, 'task')} parked in the last hour, {before:,} in the 23 hours before",
             "Something that worked does so no longer: a service, a file, a deployment.",
             patient.command("parked"),
         )
-    waiting = f"{number(total, 'task')} wait{'s' if total == 1 else ''} for a person (holdfast parked)"
+    waiting = f"{things(total, 'task')} wait{'s' if total == 1 else ''} for a person (holdfast parked)"
     return fine(waiting if total else "no task is parked")
 
 
@@ -167,7 +168,7 @@ def schedules(patient: Patient) -> Diagnosis:
     tardy = [each for each in found if not each.error]
     if broken:
         return warning(
-            f"{number(len(broken), 'schedule')} cannot be planned: "
+            f"{things(len(broken), 'schedule')} cannot be planned: "
             + listed([f"{each.name} ({each.error})" for each in broken], 2),
             "None of its tasks is enqueued until that is repaired; then as catch_up says.",
             *(patient.command("schedules", "show", each.name) for each in broken[:3]),
@@ -177,8 +178,8 @@ def schedules(patient: Patient) -> Diagnosis:
         served = any(each.served for each in tardy)
         return judged(
             longest > limits.schedule_bad.total_seconds(),
-            f"{number(len(tardy), 'schedule')} should have been planned: "
-            + listed([f"{each.name} {span(each.seconds or 0.0)} ago" for each in tardy]),
+            f"{things(len(tardy), 'schedule')} should have been planned: "
+            + listed([f"{each.name} {about(each.seconds or 0.0)} ago" for each in tardy]),
             "Workers plan them by themselves: those that run are behind, see their logs."
             if served
             else "No live worker plans them: none is running, or none whose code declares them.",
@@ -192,7 +193,3 @@ def _age(patient: Patient, queue: QueueInfo) -> timedelta:
         return timedelta(0)
     now = patient.ask(patient.queries.clock())
     return now - queue.oldest_due
-
-
-def amount(count: int) -> str:
-    return f"{count:,}" if count <= COUNTED else f"{COUNTED:,}+"

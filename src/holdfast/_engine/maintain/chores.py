@@ -12,6 +12,7 @@ from datetime import date
 
 from holdfast._db.driver.session import Link
 from holdfast._db.errors import gave_way, is_deadlock
+from holdfast._model.read.formats import size
 from holdfast._model.safe_log import Log
 from holdfast._sql import figures, history, schedules
 from holdfast._sql.queries import Queries
@@ -89,15 +90,15 @@ async def _drop_for_others(link: Link, queries: Queries) -> ChoreResult:
             break
         if found is None:
             break
-        day, size = found
-        dropped[day] += size
+        day, taken = found
+        dropped[day] += taken
     else:
         return ChoreResult(_told(dropped), more=True)
     return ChoreResult(_told(dropped))
 
 
 def _told(dropped: Mapping[date, int]) -> list[str]:
-    return [f"dropped the history of {day} ({in_bytes(size)})" for day, size in sorted(dropped.items())]
+    return [f"dropped the history of {day} ({size(taken)})" for day, taken in sorted(dropped.items())]
 
 
 async def sweep_queues(link: Link, queries: Queries) -> ChoreResult:
@@ -162,12 +163,3 @@ async def forget_figures(link: Link, queries: Queries) -> ChoreResult:
     """Figures that are no longer kept."""
     count = await link.run(figures.forget(queries, ROWS))
     return ChoreResult(more=count >= ROWS)
-
-
-def in_bytes(size: float) -> str:
-    """A size as people say it: 1.2 GB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1024:
-            return f"{size:.1f} {unit}" if unit == "GB" else f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TB"

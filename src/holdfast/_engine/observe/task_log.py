@@ -13,6 +13,7 @@ import msgspec
 from holdfast._engine.run.attempt import Attempt, fields
 from holdfast._engine.settle.ending import Ending
 from holdfast._model.declare.step import MAIN
+from holdfast._model.read.formats import duration
 from holdfast._model.run.outcome import Advanced, Cancelled, Failed, Finished, Outcome, Released, Retried, Snoozed
 from holdfast._model.safe_log import Log
 
@@ -59,7 +60,7 @@ def tell_recorded(ending: Ending) -> None:
     """Logs the recorded end of an attempt that is not an error."""
     attempt, outcome = ending.attempt, ending.outcome
     seconds = max(0.0, ending.sent - attempt.held_since)
-    told = _told(name(attempt), outcome, length(seconds))
+    told = _told(name(attempt), outcome, duration(seconds))
     if told is not None:
         word, text = told
         log.debug("%s", text, extra={**fields(attempt), "outcome": word, "seconds": round(seconds, 6)})
@@ -93,22 +94,11 @@ def name(attempt: Attempt) -> str:
     return attempt.kind if attempt.step == MAIN else f"{attempt.kind}.{attempt.step}"
 
 
-def length(seconds: float) -> str:
-    """`12 ms`, `3.2 s`, `4m 10s`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, left = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes}m" if hours else f"{minutes}m {left}s"
-
-
 def _when(delay: float, at: datetime | None = None) -> str:
     """By this machine's clock, for people: nothing is decided by it."""
     if at is not None:
         return f"at {at.astimezone():%Y-%m-%d %H:%M:%S}"
-    soon = f"in {length(delay)}"
+    soon = f"in {duration(delay)}"
     if delay < 60:
         return soon
     try:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._model.read.formats import moment
 from holdfast.cli.input.options import Setup, common_options, duration, pass_setup
-from holdfast.cli.output.printing import error_line, moment, note, print_json_line
+from holdfast.cli.output.printing import error_line, note, print_json_line
 
 if TYPE_CHECKING:
     from holdfast._model.enqueue.ref import Failure

@@ -1,11 +1,11 @@
 """`holdfast set` and `maintain`: how long history is kept, and the chores that workers do, by hand."""
 
 import asyncio
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._model.read.formats import duration, size
 from holdfast.cli.input.options import Setup, common_options, pass_setup
 from holdfast.cli.output.printing import FAILED, Failure, line, note, print_json
 
@@ -55,9 +55,9 @@ def set_(setup: Setup, /, queue: str | None, retention: str | None, figures: str
         return
     whose = "history" if queue is None else f"history of queue {line(queue)}"
     if retention is not None:
-        click.echo(f"{whose} is kept for {_in_short(kept)}.")
+        click.echo(f"{whose} is kept for {duration(kept)}.")
     if figures is not None:
-        click.echo(f"figures are kept for {_in_short(counts)}.")
+        click.echo(f"figures are kept for {duration(counts)}.")
 
 
 @click.command()
@@ -121,7 +121,6 @@ async def _one_pass(setup: Setup) -> tuple[list[str], bool, dict[str, str]]:
 
 
 def _show(setup: Setup) -> None:
-    from holdfast._engine.maintain.chores import in_bytes
     from holdfast._sql import history
 
     with setup.opened() as (app, queries):
@@ -131,17 +130,11 @@ def _show(setup: Setup) -> None:
         print_json({"retention": kept.total_seconds(), "would_drop": [_as_json(each) for each in found]})
         return
     for each in found:
-        click.echo(f"would drop {each.name} ({in_bytes(each.bytes or 0)})")
+        click.echo(f"would drop {each.name} ({size(each.bytes or 0)})")
     if not found:
         click.echo("nothing would be dropped.")
-    note(f"history is kept for {_in_short(kept)}, unless a queue says otherwise.")
+    note(f"history is kept for {duration(kept)}, unless a queue says otherwise.")
 
 
 def _as_json(partition: "OldPartition") -> dict[str, Any]:
     return {"name": partition.name, "day": str(partition.day), "bytes": partition.bytes}
-
-
-def _in_short(span: timedelta) -> str:
-    from holdfast._model.time.duration import in_short
-
-    return in_short(span)

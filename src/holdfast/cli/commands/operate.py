@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast._model.time.duration import in_short
-from holdfast.cli.input.filters import amount, command_line, tasks_of
+from holdfast._model.read.formats import amount, duration, relative, things
+from holdfast._model.read.infos import COUNTED
+from holdfast.cli.input.filters import command_line
 from holdfast.cli.input.options import Setup, common_options, pass_setup
-from holdfast.cli.output.printing import NOT_FOUND, Cell, Failure, line, note, print_json, relative
+from holdfast.cli.output.printing import NOT_FOUND, Cell, Failure, line, note, print_json
 from holdfast.cli.output.tables import fitted_table
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _queue_row(queue: "QueueInfo") -> list[Cell]:
     notes = ["paused"] if queue.paused_at else []
     notes += ["no worker"] if _is_deserted(queue) else []
     notes += [f"{amount(queue.unroutable)} unroutable"] if _has_strangers(queue) else []
-    notes += [f"kept {in_short(queue.retention)}"] if queue.retention is not None else []
+    notes += [f"kept {duration(queue.retention)}"] if queue.retention is not None else []
     return [
         line(queue.name),
         amount(queue.due),
@@ -77,11 +78,12 @@ def _queue_advice(setup: Setup, queue: "QueueInfo") -> Iterator[str]:
     if queue.paused_at:
         yield _paused(setup, "queue", queue)
     if _is_deserted(queue):
-        name = line(queue.name)
-        yield f"queue {name} has {tasks_of(queue.due)} due, and no live worker: holdfast worker APP -q {name}"
+        name, due = line(queue.name), things(queue.due, "task", COUNTED)
+        yield f"queue {name} has {due} due, and no live worker: holdfast worker APP -q {name}"
     elif _has_strangers(queue):
         listed = command_line(setup, "tasks", "state:unroutable", f"queue:{queue.name}")
-        yield f"queue {line(queue.name)} has {tasks_of(queue.unroutable)} that no live worker there knows: {listed}"
+        unroutable = things(queue.unroutable, "task", COUNTED)
+        yield f"queue {line(queue.name)} has {unroutable} that no live worker there knows: {listed}"
 
 
 def _paused(setup: Setup, what: str, it: "QueueInfo | KindInfo") -> str:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._model.read.formats import relative
 from holdfast.cli.input.options import Setup, common_options, pass_setup
-from holdfast.cli.output.printing import line, note, print_json, relative, table
+from holdfast.cli.output.printing import line, note, print_json, table
 
 if TYPE_CHECKING:
     from holdfast._db.roles import Grantee, Part

@@ -7,20 +7,10 @@ import click
 
 from holdfast._model.enqueue.overrides import RETRY, TIMEOUT
 from holdfast._model.json.text import told
+from holdfast._model.read.formats import between, moment
 from holdfast._model.read.visits import visits
 from holdfast.cli.input.options import Setup, common_options, pass_setup
-from holdfast.cli.output.printing import (
-    Cell,
-    clean,
-    coloured,
-    error_line,
-    facts,
-    lasted,
-    line,
-    moment,
-    print_json,
-    value,
-)
+from holdfast.cli.output.printing import Cell, clean, coloured, error_line, facts, line, print_json, value
 from holdfast.cli.output.tables import fitted_table, wrapped
 from holdfast.cli.output.visits import way
 
@@ -108,7 +98,7 @@ def _print_task(task: "TaskInfo", told_way: str) -> None:
             ("due", moment(task.run_at) if task.state == "ready" else ""),
             ("lease until", moment(task.lease_expires_at)),
             ("ended", moment(task.finished_at)),
-            ("took", lasted(task.claimed_at, task.finished_at) if task.duration is not None else ""),
+            ("took", between(task.claimed_at, task.finished_at) if task.duration is not None else ""),
         ]
     )
 
@@ -153,7 +143,7 @@ def print_attempts(attempts: "Sequence[AttemptInfo]", workers: dict[Any, str]) -
             coloured(each.outcome or "running"),
             line(workers.get(each.worker_id, str(each.worker_id or "")), 40),
             f"{each.claimed_at.astimezone():%m-%d %H:%M:%S}" if each.claimed_at else "",
-            lasted(each.claimed_at, each.finished_at),
+            between(each.claimed_at, each.finished_at),
             error_line(each.error),
         ]
         for each in attempts

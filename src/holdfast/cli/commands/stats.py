@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.input.filters import amount
+from holdfast._model.read import formats
+from holdfast._model.read.formats import amount, percent, rate, relative
 from holdfast.cli.input.options import Setup, common_options, duration, pass_setup
-from holdfast.cli.output.printing import Cell, facts, line, note, print_json, relative
+from holdfast.cli.output.printing import Cell, facts, line, note, print_json
 from holdfast.cli.output.tables import fitted_table
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def _show_total(found: "Figures", queues: "Sequence[QueueInfo]") -> None:
 def _percentiles(spread: "Spread") -> str:
     if not spread.count:
         return "-"
-    return f"p50 {span(spread.p50)}, p95 {span(spread.p95)}, p99 {span(spread.p99)}, mean {span(spread.mean)}"
+    named = {"p50": spread.p50, "p95": spread.p95, "p99": spread.p99, "mean": spread.mean}
+    return ", ".join(f"{name} {formats.duration(each)}" for name, each in named.items())
 
 
 def _backlog(queues: "Sequence[QueueInfo]") -> str:
@@ -126,8 +128,8 @@ def _show_groups(found: "Figures", by: str) -> None:
             f"{figure.attempts:,}",
             rate(figure.attempts, found.seconds),
             _alarming(figure, percent(figure.error_rate)),
-            *(span(figure.wait.percentile(part)) for part in (0.5, 0.95, 0.99)),
-            *(span(figure.run.percentile(part)) for part in (0.5, 0.95, 0.99)),
+            *(formats.duration(figure.wait.percentile(part)) or "-" for part in (0.5, 0.95, 0.99)),
+            *(formats.duration(figure.run.percentile(part)) or "-" for part in (0.5, 0.95, 0.99)),
         ]
         for name, figure in list(totals.items())[:_MOST]
     ]
@@ -142,29 +144,3 @@ def _alarming(figure: "Figure", text: str) -> Cell:
 
 def _clock(at: datetime) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M}"
-
-
-def rate(count: int, seconds: float) -> str:
-    """`3.4/s`, `12/min`: the unit in which it can be read."""
-    each = count / seconds if seconds else 0.0
-    if each >= 0.95 or not each:
-        return f"{each:,.0f}/s" if each >= 10 or not each else f"{each:.1f}/s"
-    each *= 60
-    return f"{each:.1f}/min" if each >= 0.95 else f"{each * 60:.1f}/h"
-
-
-def percent(part: float | None) -> str:
-    """`1.2 %`; a little is not nothing."""
-    if part is None:
-        return "-"
-    return "<0.1 %" if 0 < part < 0.0005 else f"{part * 100:.1f} %"
-
-
-def span(seconds: float | None) -> str:
-    """`12 ms`, `3.4 s`, `5 min`, `2.1 h`, in two figures: percentiles are not known better."""
-    if seconds is None:
-        return "-"
-    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0)):
-        if seconds >= 0.95 * size * (2 if unit != "s" else 1):
-            return f"{seconds / size:.1f} {unit}" if seconds / size < 9.95 else f"{seconds / size:.0f} {unit}"
-    return f"{seconds * 1000:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1000:.1f} ms"

@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.input.filters import (
-    FilterCommand,
-    command_line,
-    filter_of,
-    filter_words,
-)
+from holdfast._model.read.formats import relative
+from holdfast.cli.input.filters import FilterCommand, command_line, filter_of, filter_words
 from holdfast.cli.input.options import Setup, common_options, duration, pass_setup
 from holdfast.cli.output.printing import (
     FAILED,
@@ -23,7 +19,6 @@ from holdfast.cli.output.printing import (
     note,
     print_json,
     print_result,
-    relative,
     report,
     value,
 )

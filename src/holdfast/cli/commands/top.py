@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._model.read import formats
 from holdfast._model.read.figures import Figure
-from holdfast.cli.commands.stats import percent, rate, span
-from holdfast.cli.input.filters import amount
+from holdfast._model.read.formats import amount, percent, rate, relative
 from holdfast.cli.input.options import Setup, common_options, duration, pass_setup
-from holdfast.cli.output.printing import Cell, clean, line, print_json, relative, shortened, styled
+from holdfast.cli.output.printing import Cell, clean, line, print_json, shortened, styled
 
 if TYPE_CHECKING:
     from holdfast._sql.queries import Queries
@@ -192,8 +192,8 @@ def _head(seen: Seen, width: int) -> str:
         f"{live} worker" + ("" if live == 1 else "s"),
         f"{rate(total.attempts, seen.figures.seconds)} attempts",
         f"{percent(total.error_rate)} errors",
-        f"wait p95 {span(total.wait.p95)}",
-        f"run p95 {span(total.run.p95)}",
+        f"wait p95 {formats.duration(total.wait.p95) or '-'}",
+        f"run p95 {formats.duration(total.run.p95) or '-'}",
     ]
     return shortened("  ".join(told), width)
 
@@ -234,7 +234,7 @@ def _queue_rows(seen: Seen) -> list[list[Cell]]:
                 relative(queue.oldest_due) or "-",
                 rate(figure.attempts, seconds),
                 (errors, "red") if figure.errors else errors,
-                span(figure.run.p95),
+                formats.duration(figure.run.p95) or "-",
             ]
         )
     return rows
@@ -246,7 +246,7 @@ def _running_rows(seen: Seen) -> list[list[Cell]]:
         [
             str(each.id),
             line(f"{each.kind}.{each.step}", 40),
-            span(each.seconds),
+            formats.duration(each.seconds),
             line(names.get(each.worker_id, str(each.worker_id)[:8]), 30),
             line("" if each.fraction is None else f"{each.fraction:.0%} {each.note}"),
         ]

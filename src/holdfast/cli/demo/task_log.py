@@ -8,8 +8,9 @@ from uuid import UUID
 from rich.text import Text
 
 from holdfast._model.enqueue.ref import TaskInfo
+from holdfast._model.read.formats import between
 from holdfast.cli.demo.screen import Screen
-from holdfast.cli.output.printing import error_line, lasted
+from holdfast.cli.output.printing import error_line
 from holdfast.insights import AttemptInfo
 
 
@@ -45,7 +46,7 @@ def attempt_rows(log: TaskLog, screen: Screen, name_of: Callable[[UUID | None], 
     for each, wait in zip(log.attempts, [0.0, *log.waits], strict=False):
         if each.outcome is not None:
             after = f"after {wait:.1f} s: " if wait >= 0.1 else ""
-            result = error_line(each.error) or lasted(each.claimed_at, each.finished_at)
+            result = error_line(each.error) or between(each.claimed_at, each.finished_at)
             outcome = screen.marked(each.outcome, f"{each.outcome:<8}")
             worker = f"{name_of(each.worker_id):<6}"
             rows.append(

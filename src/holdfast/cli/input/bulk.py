@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.input.filters import COUNTED, amount, tasks_of
+from holdfast._model.read.formats import amount, duration, things
+from holdfast._model.read.infos import COUNTED
 from holdfast.cli.output.following import ProgressLine
 from holdfast.cli.output.printing import FAILED, INTERRUPTED, Cell, coloured, line, note, print_json
 
@@ -73,7 +73,7 @@ def _show(app: "SyncApp", queries: "Queries", repair: "Repair", number: int) -> 
     if not number:
         click.echo(f"no task matches {line(repair.narrowed)}")
         return
-    click.echo(f"{tasks_of(number)} match{'es' * (number == 1)} {line(repair.narrowed)}")
+    click.echo(f"{things(number, 'task', COUNTED)} match{'es' * (number == 1)} {line(repair.narrowed)}")
     if repair.states == ("parked",):
         print_groups(app.ask(insights.parked_groups(queries, repair.narrowed)), "  ")
     else:
@@ -98,7 +98,7 @@ def _show_sample(app: "SyncApp", queries: "Queries", repair: "Repair", number: i
 
 def _ask(repair: "Repair", number: int) -> None:
     of = f"{repair.limit:,} of " if repair.limit is not None and repair.limit < number else ""
-    click.confirm(f"{repair.verb} {of}{tasks_of(number)}?", abort=True, err=True)
+    click.confirm(f"{repair.verb} {of}{things(number, 'task', COUNTED)}?", abort=True, err=True)
 
 
 # --- the work
@@ -157,7 +157,7 @@ def _tell(repair: "Repair", tally: "Tally", interrupted: bool) -> None:
 
 def _sentences(repair: "Repair", tally: "Tally") -> Iterator[str]:
     if tally.done:
-        states = (f"{tasks_of(n)} {'is' if n == 1 else 'are'} {state}" for state, n in tally.done.items())
+        states = (f"{things(n, 'task')} {'is' if n == 1 else 'are'} {state}" for state, n in tally.done.items())
         yield f"{' and '.join(states)}{_spread(repair, tally.done.total())}."
     if tally.passed_over:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in tally.passed_over.most_common())
@@ -165,11 +165,9 @@ def _sentences(repair: "Repair", tally: "Tally") -> Iterator[str]:
 
 
 def _spread(repair: "Repair", number: int) -> str:
-    from holdfast._model.time.duration import in_short
-
     if repair.rate is None or number < 2:
         return ""
-    return f", due one after another within {in_short(timedelta(seconds=(number - 1) / repair.rate))}"
+    return f", due one after another within {duration((number - 1) / repair.rate)}"
 
 
 def _as_json(repair: "Repair", number: int, tally: "Tally", interrupted: bool) -> dict[str, Any]:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COUNTED = 10_000
-"""Counting ends here: nobody waits for a number that large."""
-
 _TERM = re.compile(r'-?[A-Za-z_]+(?:\.[^\s:"]+)?:')
 _MARK = "\ue000"
 
@@ -60,16 +57,6 @@ def filter_of(words: Sequence[str]) -> "Filter":
     from holdfast._model.read.filter import parse_filter
 
     return parse_filter(" ".join(map(_quoted, words)))
-
-
-def amount(number: int, limit: int = COUNTED) -> str:
-    """A bounded count for people: `1,234`, `10,000+`."""
-    return f"{number:,}" if number <= limit else f"{limit:,}+"
-
-
-def tasks_of(number: int) -> str:
-    """`1 task`, `1,234 tasks`."""
-    return f"{amount(number)} task{'' if number == 1 else 's'}"
 
 
 def command_line(setup: "Setup", *words: str) -> str:

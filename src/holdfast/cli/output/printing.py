@@ -11,7 +11,6 @@ import sys
 import traceback
 import unicodedata
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -104,37 +103,6 @@ def error_line(error: Any) -> str:
     if not isinstance(error, dict):
         return ""
     return line(told(error))
-
-
-# Time -----------------------------------------------------------------------------------------------
-
-
-def moment(at: datetime | None) -> str:
-    """A time as people here read it, and how far away it is."""
-    return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({relative(at)})"
-
-
-def relative(at: datetime | None) -> str:
-    """`in 4s`, `3m ago`, by this machine's clock: for people, nothing is decided by it."""
-    if at is None:
-        return ""
-    seconds = (at - datetime.now(UTC)).total_seconds()
-    return f"in {_length(seconds)}" if seconds >= 0 else f"{_length(-seconds)} ago"
-
-
-def lasted(start: datetime | None, end: datetime | None) -> str:
-    """How long something took: `12 ms`, `3.2 s`, `4m`."""
-    if start is None or end is None:
-        return ""
-    seconds = max(0.0, (end - start).total_seconds())
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 60 else _length(seconds)
-
-
-def _length(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{int(seconds)}s"
 
 
 # Printing -------------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from holdfast._model.read.formats import between
 from holdfast._model.read.visits import Visit
-from holdfast.cli.output.printing import lasted, line
+from holdfast.cli.output.printing import line
 
 if TYPE_CHECKING:
     from holdfast._model.enqueue.ref import TaskInfo
@@ -29,5 +30,5 @@ def _station(step: str, stays: Sequence[Visit]) -> str:
     attempts = sum(stay.attempts for stay in stays)
     again = f" {TIMES}{attempts:,}" if attempts > 1 else ""
     several = f"{len(stays):,} visits" if len(stays) > 1 else ""
-    told = ", ".join(filter(None, (several, lasted(stays[0].began, stays[-1].ended))))
+    told = ", ".join(filter(None, (several, between(stays[0].began, stays[-1].ended))))
     return f"{line(step)}{again}" + (f" ({told})" if told else "")

@@ -8,13 +8,13 @@ from holdfast import insights
 from holdfast._model.declare.graph import declared as edges_of
 from holdfast._model.declare.graph import in_order
 from holdfast._model.read.filter import EVERYTHING, Filter
+from holdfast._model.read.formats import amount
 from holdfast._model.read.infos import KindInfo, Standing
 from holdfast.web.context import Act, Look
 from holdfast.web.pages.parked import Group, grouped
 from holdfast.web.pages.queues import Paused
 from holdfast.web.routes import action, page
 from holdfast.web.view.activity import Activity, Pace, Span, activity, last_hour
-from holdfast.web.view.formats import amount
 from holdfast.web.view.problems import Problem
 from holdfast.web.view.questions import Question
 

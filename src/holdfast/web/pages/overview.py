@@ -7,13 +7,13 @@ from typing import Literal, TypeAlias
 
 from holdfast import insights
 from holdfast._model.read.filter import EVERYTHING
+from holdfast._model.read.formats import amount
 from holdfast._model.read.infos import COUNTED, KindInfo, QueueInfo
 from holdfast.insights import WorkerInfo
 from holdfast.web.context import Look
 from holdfast.web.pages.parked import Group, grouped
 from holdfast.web.routes import page
 from holdfast.web.view.activity import Activity, Span, activity
-from holdfast.web.view.formats import amount
 
 Tone: TypeAlias = Literal["bad", "warning"]
 

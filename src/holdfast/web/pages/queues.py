@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast import insights
+from holdfast._model.read.formats import amount
 from holdfast._model.read.infos import QueueInfo
 from holdfast.insights import WorkerInfo
 from holdfast.web.context import Act, Look
 from holdfast.web.pages.overview import Banner, banners
 from holdfast.web.routes import action, page
 from holdfast.web.view.activity import Pace, last_hour
-from holdfast.web.view.formats import amount
 from holdfast.web.view.problems import Problem
 from holdfast.web.view.questions import Question
 

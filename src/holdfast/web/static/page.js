@@ -7,11 +7,11 @@
 
   // --- times
 
-  const UNITS = [["d", 86400], ["h", 3600], ["m", 60]];
+  const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
   function length(seconds) {
-    for (const [unit, size] of UNITS) if (seconds >= 2 * size) return Math.floor(seconds / size) + unit;
-    return Math.floor(seconds) + "s";
+    const [unit, size] = UNITS.find(([, size]) => seconds >= 2 * size) ?? UNITS.at(-1);
+    return `${Math.floor(seconds / size)} ${unit}`;
   }
 
   function tellTimes(within) {
@@ -83,14 +83,14 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
-  // As rendering.lasted tells it.
-  function lasted(seconds) {
+  // As formats.duration writes it.
+  function duration(seconds) {
     if (seconds >= 120) return length(seconds);
     return seconds && seconds < 1 ? `${(seconds * 1000).toLocaleString(undefined, { maximumSignificantDigits: 3 })} ms` : `${seconds.toLocaleString(undefined, { maximumFractionDigits: 1 })} s`;
   }
 
   const MEASURES = {
-    seconds: lasted,
+    seconds: duration,
     percent: (v) => `${v.toLocaleString(undefined, { maximumFractionDigits: 1 })} %`,
     per_minute: (v) => v.toLocaleString(undefined, { maximumFractionDigits: 1 }),
   };

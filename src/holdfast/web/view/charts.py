@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from holdfast._model.read.formats import duration, number, percent
 from holdfast.web.view.activity import Activity, Pace, Percentiles
-from holdfast.web.view.formats import lasted
 
 WIDTH, HEIGHT = 600, 100
 """Of the picture; it is drawn as wide as there is room."""
@@ -70,7 +70,7 @@ def charts(found: Activity) -> list[Chart]:
     return [
         Chart(
             "Throughput",
-            f"{total.per_minute or 0:,.1f} attempts a minute",
+            f"{number(total.per_minute or 0)} attempts a minute",
             "per_minute",
             1,
             times,
@@ -81,7 +81,7 @@ def charts(found: Activity) -> list[Chart]:
         ),
         Chart(
             "Error rate",
-            "" if total.error_rate is None else f"{100 * total.error_rate:.1f} % of attempts",
+            "" if total.error_rate is None else f"{percent(total.error_rate)} of attempts",
             "percent",
             1,
             times,
@@ -96,7 +96,7 @@ def _times(title: str, found: Activity, of: Callable[[Pace], Percentiles]) -> Ch
     total, each = of(found.total), [of(pace) for pace in found.points]
     return Chart(
         title,
-        "" if total.p50 is None else f"p50 {lasted(total.p50)}, p95 {lasted(total.p95)}",
+        "" if total.p50 is None else f"p50 {duration(total.p50)}, p95 {duration(total.p95)}",
         "seconds",
         0.01,
         [pace.at.timestamp() for pace in found.points],

@@ -11,8 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from holdfast._model.json.text import told
+from holdfast._model.read.formats import amount, duration, number, percent, size
 from holdfast.web.view import charts, pictures, tracebacks
-from holdfast.web.view.formats import amount, lasted, number, size
 from holdfast.web.view.tones import tone
 
 LONGEST = 20_000
@@ -33,9 +33,10 @@ def environment() -> Environment:
         pretty=pretty,
         brief=brief,
         when=when,
-        lasted=lasted,
+        duration=duration,
         amount=amount,
         number=number,
+        percent=percent,
         tone=tone,
         said=said,
         without_commands=without_commands,

@@ -6,22 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._model.read.formats import between, moment, relative
 from holdfast.cli.commands.schedules import schedules
 from holdfast.cli.commands.schedules.shared import a_time, advice, next_plan, one, told_of
 from holdfast.cli.input.options import Setup, common_options, pass_setup
-from holdfast.cli.output.printing import (
-    Cell,
-    coloured,
-    error_line,
-    facts,
-    lasted,
-    line,
-    moment,
-    note,
-    print_json,
-    relative,
-    value,
-)
+from holdfast.cli.output.printing import Cell, coloured, error_line, facts, line, note, print_json, value
 from holdfast.cli.output.tables import fitted_table
 
 if TYPE_CHECKING:
@@ -163,8 +152,8 @@ def _occurrence_row(seen: "OccurrenceInfo") -> list[Cell]:
         line(seen.scope, 40),
         coloured(seen.state),
         "" if seen.attempts is None else str(seen.attempts),
-        lasted(seen.due_at, seen.started_at),
-        lasted(seen.started_at, seen.finished_at),
+        between(seen.due_at, seen.started_at),
+        between(seen.started_at, seen.finished_at),
         str(seen.task_id or ""),
         line(seen.skipped or end or ("" if seen.result is None else value(seen.result)), 200),
     ]

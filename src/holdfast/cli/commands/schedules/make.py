@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
+from holdfast._model.read.formats import moment
 from holdfast.cli.commands.schedules import schedules
 from holdfast.cli.commands.schedules.shared import a_time, next_plan, one, told_of, why_option
 from holdfast.cli.input.options import Setup, common_options, duration, json_object, pass_setup
-from holdfast.cli.output.printing import line, moment, print_json
+from holdfast.cli.output.printing import line, print_json
 
 
 @schedules.command("set")

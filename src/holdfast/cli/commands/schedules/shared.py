@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.output.printing import NOT_FOUND, Failure, line, relative
+from holdfast._model.read.formats import relative
+from holdfast.cli.output.printing import NOT_FOUND, Failure, line
 
 if TYPE_CHECKING:
     from holdfast._sql.queries import Queries
