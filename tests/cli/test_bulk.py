@@ -268,7 +268,8 @@ def test_a_person_is_asked(cli: Cli) -> None:
         terminal.says("retry 3 tasks? [y/N]")
         terminal.answer("y\n")
         assert terminal.ended() == 0
-        assert "3 of 3 (Ctrl-C stops after this batch)\r\x1b[K3 tasks are ready." in terminal.shown
+        assert "3 of 3 (Ctrl-C stops after this batch)" in terminal.shown
+        assert terminal.shown.endswith("\x1b[2K3 tasks are ready.\n"), "the progress is wiped away"
     assert states(cli, planted) == ["ready"] * 3
 
 

@@ -218,7 +218,7 @@ def test_many_tasks_are_read_page_by_page(cli: Cli, shop: Shop) -> None:
     assert ids == sorted(ids)
     with Terminal(cli.url, "check", "shop1.py") as terminal:
         assert terminal.ended() == 1
-    assert "\r\x1b[K1,000 tasks were read …\r\x1b[K2,000 tasks were read …" in terminal.raw
+    assert "1,000 tasks were read …\r\x1b[2K2,000 tasks were read …" in terminal.shown
     told = cli("check", "shop1.py", code=1)
     assert "were read" not in told.output  # nobody watches, and it is not that many
 

@@ -62,8 +62,8 @@ try:
     runpy.run_module("holdfast.cli", run_name="__main__")
 except SystemExit as end:
     assert not end.code, end.code
-heavy = [m for m in sys.modules if m in ("psycopg", "msgspec", "asyncio", "holdfast.app")]
-loaded = [m for m in sys.modules if m.startswith("holdfast.cli.")]
+heavy = [m for m in sys.modules if m in ("psycopg", "msgspec", "asyncio", "rich", "holdfast.app")]
+loaded = [m for m in sys.modules if m.startswith("holdfast.cli.") and m.count(".") > 2]
 print(sorted(loaded), heavy, file=sys.stderr)
 """
     for flag in ("--help", "--version"):

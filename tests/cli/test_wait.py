@@ -106,7 +106,7 @@ def test_it_waits_for_a_worker(cli: Cli, project: Path, start: Callable[..., Pro
         assert terminal.ended() == 0
         assert "nap.main running, attempt 1" in terminal.shown
         # The line that shows how it stands is gone before the result is there.
-        assert terminal.shown.endswith("\r\x1b[Kwell rested\n")
+        assert terminal.shown.endswith("\x1b[2Kwell rested\n")
     worker.signal(signal.SIGTERM)
     worker.ended()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.input.options import Setup, common_options, pass_setup
+from holdfast.cli.output.following import ProgressLine
 from holdfast.cli.output.printing import FAILED, USAGE, Failure, line, note, print_json
 from holdfast.errors import NoDatabase, SchemaError
 
@@ -135,19 +136,17 @@ def _inspected(
 @contextmanager
 def _progress(*, shown: bool) -> Iterator[Callable[[int], None]]:
     """Tells how many tasks were read: in one line on a terminal, elsewhere now and then."""
-    watched = shown and sys.stderr.isatty()
+    with ProgressLine(quiet=not shown) as progress:
 
-    def tell(read: int) -> None:
-        if watched and read >= PAGE:
-            click.echo(f"\r\x1b[K{read:,} tasks were read …", nl=False, err=True)
-        elif shown and read % NOW_AND_THEN == 0:
-            note(f"{read:,} tasks were read …")
+        def tell(read: int) -> None:
+            text = f"{read:,} tasks were read …"
+            if sys.stderr.isatty():
+                if read >= PAGE:
+                    progress.show(text)
+            elif shown and read % NOW_AND_THEN == 0:
+                note(text)
 
-    try:
         yield tell
-    finally:
-        if watched:
-            click.echo("\r\x1b[K", nl=False, err=True)
 
 
 # Telling --------------------------------------------------------------------------------------------

@@ -10,14 +10,14 @@ import click
 from holdfast.cli.input.filters import command_line
 from holdfast.cli.input.options import Setup, common_options, pass_setup
 from holdfast.cli.output.printing import line, print_json
-from holdfast.cli.output.tables import columns
+from holdfast.cli.output.tables import UNSEEN, columns
 
 if TYPE_CHECKING:
     from holdfast.doctor import Diagnosis, Patient
 
 EXIT_CODES = {"fine": 0, "warning": 1, "bad": 2}
 _SIGNS = {"fine": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "red")}
-_WIDEST, _UNSEEN = 100, 80
+_WIDEST, _ELSEWHERE = 100, 80
 """Characters in a line: at most, and where there is no terminal."""
 
 
@@ -89,7 +89,7 @@ def _print(found: "Diagnosis") -> "Diagnosis":
     sign, colour = _SIGNS[found.level]
     name = max(map(len, CHECKS))
     margin = " " * (name + 4)
-    room = min(columns() if columns() < 10_000 else _UNSEEN, _WIDEST) - len(margin)
+    room = min(columns() if columns() < UNSEEN else _ELSEWHERE, _WIDEST) - len(margin)
     first, *others = wrap(line(found.found), room, break_long_words=False, break_on_hyphens=False) or [""]
     mark = None if found.level == "fine" else colour
     click.echo(f"{click.style(sign, fg=colour)} {found.check.ljust(name)}  {click.style(first, fg=mark)}")

@@ -5,6 +5,7 @@ import asyncio
 import click
 
 from holdfast.cli.input.options import Setup, common_options, pass_setup
+from holdfast.cli.output.following import ProgressLine
 from holdfast.cli.output.printing import FAILED, Failure, clean, print_json
 
 
@@ -98,7 +99,9 @@ def _migrate(setup: Setup, to: int | None, yes: bool) -> None:
         before = asyncio.run(status(url, setup.schema)).version
         if to < before:
             _ask(setup, before, to)
-    applied = asyncio.run(migrate(url, setup.schema, to=to))
+    with ProgressLine(quiet=setup.json) as progress:
+        progress.show("migrating …")
+        applied = asyncio.run(migrate(url, setup.schema, to=to))
     version = latest() if to is None else to
     if setup.json:
         print_json({"schema": setup.schema, "version": version, "applied": applied})

@@ -7,7 +7,8 @@ import click
 
 from holdfast._model.read.formats import relative
 from holdfast.cli.input.options import Setup, common_options, pass_setup
-from holdfast.cli.output.printing import line, note, print_json, table
+from holdfast.cli.output.printing import line, note, print_json
+from holdfast.cli.output.tables import fitted_table
 
 if TYPE_CHECKING:
     from holdfast._db.roles import Grantee, Part
@@ -102,7 +103,7 @@ def list_(setup: Setup, /) -> None:
     if setup.json:
         print_json(found)
     elif found:
-        table(("ROLE", "PART", "SINCE", "BY", "NOTE"), [_row(each) for each in found])
+        fitted_table(("ROLE", "PART", "SINCE", "BY", "NOTE"), [_row(each) for each in found])
     else:
         note("no role but the owner of the tables has a part.")
 

@@ -2,13 +2,12 @@
 
 import os
 import select
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -16,7 +15,8 @@ from holdfast._model.read import formats
 from holdfast._model.read.figures import Figure
 from holdfast._model.read.formats import amount, percent, rate, relative
 from holdfast.cli.input.options import Setup, common_options, duration, pass_setup
-from holdfast.cli.output.printing import Cell, clean, line, print_json, shortened, styled
+from holdfast.cli.output.printing import Cell, clean, line, print_json
+from holdfast.cli.output.tables import columns, cut, table
 
 if TYPE_CHECKING:
     from holdfast._sql.queries import Queries
@@ -30,9 +30,8 @@ RECENT = 300.0
 QUICKEST = 0.2
 """Seconds between two looks, at least."""
 
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-# One write for each frame, between marks that let a terminal show it at once; each line wipes what was behind it.
-_FRAME, _LINE, _REST, _SHOWN = "\x1b[?2026h\x1b[H", "\x1b[K\n", "\x1b[K\x1b[J", "\x1b[?2026l"
+Part: TypeAlias = tuple[str, tuple[str, ...], list[list[Cell]]]
+"""A title, headings and rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,7 @@ def top(setup: Setup, /, every: float, once: bool) -> None:
         if setup.json:
             print_json(_as_json(look(app, queries)))
         elif once:
-            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-            click.echo("\n".join(screen(look(app, queries), width, None)))
+            click.echo("\n".join(screen(look(app, queries), columns(), None)))
         elif not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise click.UsageError("this is not a terminal: say --once, or --json.")
         elif sys.platform == "win32":
@@ -110,33 +108,36 @@ def _as_json(seen: Seen) -> dict[str, Any]:
 
 
 def watch(look: Callable[[], Seen], every: float) -> None:
-    """Shows one look after another until somebody has seen enough."""
-    with _terminal() as (write, pressed):
+    """Shows one look after another until a person has seen enough."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    with (
+        suppress(KeyboardInterrupt),
+        _keys() as pressed,
+        Live(console=console, screen=True, auto_refresh=False) as board,
+    ):
         while True:
-            size = shutil.get_terminal_size()
-            lines = screen(look(), size.columns, size.lines)
-            write(_FRAME + _LINE.join(lines) + _REST + _SHOWN)
+            size = console.size
+            lines = screen(look(), size.width, size.height)
+            board.update(Text.from_ansi("\n".join(lines[: size.height]), no_wrap=True), refresh=True)
             until = time.monotonic() + every
-            while (left := until - time.monotonic()) > 0:
-                key = pressed(min(left, 0.5))
-                if key in ("q", "Q", "\x03"):
+            # A terminal of another size is drawn anew at once.
+            while (left := until - time.monotonic()) > 0 and console.size == size:
+                if pressed(min(left, 0.5)) in ("q", "Q", "\x03"):
                     return
-                if shutil.get_terminal_size() != size:
-                    break  # it has another size now
 
 
 @contextmanager
-def _terminal() -> Iterator[tuple[Callable[[str], None], Callable[[float], str]]]:
-    """A screen of its own, and single keys; whatever happens, the terminal is left as it was."""
+def _keys() -> Iterator[Callable[[float], str]]:
+    """Single keys, as they are pressed; whatever happens, the terminal is left as it was."""
     import termios
     import tty
 
     keys = sys.stdin.fileno()
     before = termios.tcgetattr(keys)
-
-    def write(text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
 
     def pressed(seconds: float) -> str:
         ready, _, _ = select.select([keys], [], [], seconds)
@@ -144,47 +145,39 @@ def _terminal() -> Iterator[tuple[Callable[[str], None], Callable[[float], str]]
 
     try:
         tty.setcbreak(keys)
-        write(_ENTER)
-        yield write, pressed
-    except KeyboardInterrupt:
-        pass
+        yield pressed
     finally:
-        write(_LEAVE)
         termios.tcsetattr(keys, termios.TCSADRAIN, before)
 
 
 def screen(seen: Seen, width: int, height: int | None) -> list[str]:
     """The lines of one look, none wider than the screen, nor more than there are; without a height, all."""
-    parts = [
-        _part(
+    parts: list[Part] = [
+        (
             "QUEUES",
             ("QUEUE", "DUE", "RUNNING", "PARKED", "OLDEST DUE", "RATE", "ERRORS", "RUN P95"),
             _queue_rows(seen),
-            width,
         ),
-        _part(
-            "RUNNING, THE LONGEST FIRST", ("RUNNING", "STEP", "FOR", "WORKER", "PROGRESS"), _running_rows(seen), width
-        ),
-        _part("WORKERS", ("WORKER", "CONDITION", "SLOTS", "SEEN", "QUEUES"), _worker_rows(seen), width),
-        _part("PARKED", ("PARKED", "STEP", "NEWEST", "ERROR"), _parked_rows(seen), width),
-        _part("FAILED", ("FAILED", "TASK", "STEP", "ERROR"), _failure_rows(seen), width),
+        ("RUNNING, THE LONGEST FIRST", ("RUNNING", "STEP", "FOR", "WORKER", "PROGRESS"), _running_rows(seen)),
+        ("WORKERS", ("WORKER", "CONDITION", "SLOTS", "SEEN", "QUEUES"), _worker_rows(seen)),
+        ("PARKED", ("PARKED", "STEP", "NEWEST", "ERROR"), _parked_rows(seen)),
+        ("FAILED", ("FAILED", "TASK", "STEP", "ERROR"), _failure_rows(seen)),
     ]
-    head = _head(seen, width)
-    if height is None:
-        return [each for part in [[head], *parts] for each in part]
-    return [head, *_shared(parts, height - 1)]
+    lines = [2 + len(rows) if rows else 1 for _, _, rows in parts]
+    # All are cut alike, from the longest on.
+    while height is not None and sum(lines) >= height and max(lines) > 2:
+        lines[lines.index(max(lines))] -= 1
+    shown = [cut(_head(seen), width)]
+    for (title, headings, rows), count in zip(parts, lines, strict=True):
+        if rows:
+            # On a narrow screen the last column stays, and those before it go.
+            shown += ["", *table(headings, rows[: count - 2], width, spare=headings[-2:0:-1])]
+        else:
+            shown.append(click.style(cut(f"{title}: none", width), dim=True))
+    return shown
 
 
-def _shared(parts: list[list[str]], room: int) -> list[str]:
-    """As much of each part as fits: all are cut alike, from the longest on."""
-    kept = [len(part) for part in parts]
-    while sum(kept) > room and max(kept) > 2:
-        kept[kept.index(max(kept))] -= 1
-    lines = [each for part, count in zip(parts, kept, strict=True) for each in part[:count]]
-    return lines[: max(0, room)]
-
-
-def _head(seen: Seen, width: int) -> str:
+def _head(seen: Seen) -> str:
     total = seen.figures.total
     live = sum(each.live for each in seen.workers)
     told = [
@@ -195,28 +188,7 @@ def _head(seen: Seen, width: int) -> str:
         f"wait p95 {formats.duration(total.wait.p95) or '-'}",
         f"run p95 {formats.duration(total.run.p95) or '-'}",
     ]
-    return shortened("  ".join(told), width)
-
-
-def _part(title: str, headings: tuple[str, ...], rows: list[list[Cell]], width: int) -> list[str]:
-    """A title, and a table whose last column gives way."""
-    if not rows:
-        return [click.style(shortened(f"{title}: none", width), dim=True)]
-    texts = [[cell[0] if isinstance(cell, tuple) else cell for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
-    while len(widths) > 2 and sum(widths[:-1]) + 2 * (len(widths) - 1) + 8 > width:
-        # Too narrow for all: the last but one goes.
-        headings, rows = (*headings[:-2], headings[-1]), [[*row[:-2], row[-1]] for row in rows]
-        widths = [*widths[:-2], widths[-1]]
-    room = max(1, width - sum(widths[:-1]) - 2 * (len(widths) - 1))
-    widths[-1] = min(widths[-1], room)
-    heading = "  ".join(name.ljust(wide) for name, wide in zip(headings, widths, strict=True)).rstrip()
-    lines = ["", click.style(shortened(heading, width), dim=True)]
-    for row in rows:
-        last = row[-1]
-        cut: Cell = (shortened(last[0], room), last[1]) if isinstance(last, tuple) else shortened(last, room)
-        lines.append("  ".join([*(styled(c, w) for c, w in zip(row[:-1], widths, strict=False)), styled(cut)]))
-    return lines
+    return "  ".join(told)
 
 
 def _queue_rows(seen: Seen) -> list[list[Cell]]:

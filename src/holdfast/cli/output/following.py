@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-import click
-
-from holdfast.cli.output.printing import line, note, shortened
+from holdfast.cli.output.printing import line, note
 from holdfast.errors import NoResult, ResultTimeout
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from holdfast._model.enqueue.ref import TaskInfo
     from holdfast._sql.queries import Queries
     from holdfast.sync import SyncApp
@@ -85,36 +85,44 @@ def _going_on(id: UUID) -> Iterator[None]:
 
 
 class ProgressLine:
-    """One line at the bottom of a terminal that is written over again and again; nothing anywhere else."""
+    """One line at the bottom of a terminal that says how far the work is; nothing anywhere else."""
+
+    _live: "Live | None" = None
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._shows = sys.stderr.isatty() and not quiet
-        self._is_there = False
+        if sys.stderr.isatty() and not quiet:
+            from rich.console import Console
+            from rich.live import Live
+
+            # Results go to stdout meanwhile, perhaps to a file: it is left as it is.
+            self._live = Live(
+                console=Console(stderr=True, highlight=False),
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
 
     def __enter__(self) -> "ProgressLine":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.clear()
+        if self._live is not None:
+            self._live.stop()
 
     def show(self, text: str) -> None:
-        if self._shows:
-            import shutil
+        if self._live is not None:
+            from rich.text import Text
 
-            # A line that is too long would wrap, and could not be cleared.
-            fitting = shortened(line(text), max(20, shutil.get_terminal_size().columns - 1))
-            click.echo(f"\r\x1b[K{fitting}", nl=False, err=True)
-            self._is_there = True
+            self._live.start()
+            self._live.update(Text(line(text), no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def say(self, text: str) -> None:
         """A line above, which stays."""
-        self.clear()
-        note(text)
-
-    def clear(self) -> None:
-        if self._is_there:
-            click.echo("\r\x1b[K", nl=False, err=True)
-            self._is_there = False
+        if self._live is not None:
+            self._live.console.print(text, markup=False, soft_wrap=True)
+        else:
+            note(text)
 
 
 class _Reasons:

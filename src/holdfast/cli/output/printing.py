@@ -119,18 +119,6 @@ def styled(cell: Cell, width: int = 0) -> str:
     return (click.style(text, fg=colour) if colour else text) + " " * (width - len(text))
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Cell]], indent: str = "") -> None:
-    """Columns as wide as they need to be; on a terminal the last one is cut at its edge."""
-    texts = [[cell[0] if isinstance(cell, tuple) else cell for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
-    click.echo(indent + click.style(_joined([h.ljust(w) for h, w in zip(headings, widths, strict=True)]), dim=True))
-    room = max(20, _columns() - len(indent) - sum(widths[:-1]) - 2 * (len(widths) - 1))
-    for row, text in zip(rows, texts, strict=True):
-        cells = [styled(cell, width) for cell, width in zip(row[:-1], widths, strict=False)]
-        last = row[-1] if len(text[-1]) <= room else shortened(text[-1], room)
-        click.echo(indent + _joined([*cells, styled(last)]))
-
-
 def facts(pairs: Sequence[tuple[str, Cell]], indent: str = "  ") -> None:
     """Names and what they are, one per line; empty ones are left out."""
     told = [(name, cell) for name, cell in pairs if cell not in ("", ("", ""))]
@@ -169,16 +157,6 @@ def print_result(result: Any) -> None:
 def note(text: str) -> None:
     """Something for people beside the output proper."""
     click.echo(text, err=True)
-
-
-def _joined(cells: list[str]) -> str:
-    return "  ".join(cells).rstrip()
-
-
-def _columns() -> int:
-    import shutil
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
 
 
 # Errors ---------------------------------------------------------------------------------------------
