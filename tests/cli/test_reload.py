@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from importlib.util import cache_from_source
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from holdfast.cli.dev.reload import Watcher, forget_bytecode, told, watched_folder
+from holdfast.cli.dev.reload import forget_bytecode, polled, saves, told, watched_folder
 
 
 @pytest.fixture
@@ -27,77 +30,91 @@ def touch(file: Path) -> None:
     os.utime(file, ns=(later, later))
 
 
-def test_python_files_and_the_project_file_are_watched(files: Path) -> None:
-    watcher = Watcher(files)
-    assert watcher.count == 4
-    assert watcher.changes() == set()
+@pytest.fixture(params=["watchfiles", "polled"])
+async def watched(request: pytest.FixtureRequest, files: Path) -> AsyncIterator["asyncio.Queue[set[Path]]"]:
+    """What is seen of the files, with watchfiles and without."""
+    seen: asyncio.Queue[set[Path]] = asyncio.Queue()
+
+    async def watch() -> None:
+        async for each in (saves if request.param == "watchfiles" else polled)(files, pytest.fail):
+            seen.put_nowait(each)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    yield seen
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
+
+
+Seen: TypeAlias = "asyncio.Queue[set[Path]]"
+
+
+async def saved(watched: Seen) -> set[Path]:
+    async with asyncio.timeout(60):
+        return await watched.get()
+
+
+async def test_python_files_and_the_project_file_are_watched(files: Path, watched: Seen) -> None:
     for name in ("app.py", "shop/deep/er/x.py", "pyproject.toml"):
+        touch(files / "notes.txt")
         touch(files / name)
-        assert watcher.changes() == {files / name}
-    touch(files / "notes.txt")
-    assert watcher.changes() == set()
+        assert await saved(watched) == {files / name}
     (files / "shop/mail.py").unlink()
-    assert watcher.changes() == {files / "shop/mail.py"}
-    touch(files / "shop/new/one.py")
-    assert watcher.changes() == {files / "shop/new/one.py"}
-    assert watcher.changes() == set()
+    assert await saved(watched) == {files / "shop/mail.py"}
+    touch(files / "shop/new.py")
+    assert await saved(watched) == {files / "shop/new.py"}
+    assert watched.empty()
 
 
 @pytest.mark.parametrize(
     "name",
     [".git/hook.py", ".hidden.py", ".holdfast/x.py", "node_modules/x.py", "__pycache__/x.py", "env/lib/x.py"],
 )
-def test_what_is_nobodys_code_is_not_watched(files: Path, name: str) -> None:
+async def test_what_is_nobodys_code_is_not_watched(files: Path, watched: Seen, name: str) -> None:
     (files / "env").mkdir()
     (files / "env" / "pyvenv.cfg").touch()
     (files / "env" / "early.py").touch()  # listed before or after pyvenv.cfg
-    watcher = Watcher(files)
     touch(files / name)
-    assert watcher.count == 4
-    assert watcher.changes() == set()
     touch(files / "app.py")
-    assert watcher.changes() == {files / "app.py"}
+    assert await saved(watched) == {files / "app.py"}
 
 
-def test_a_loop_of_links_and_a_folder_that_cannot_be_read_do_no_harm(files: Path) -> None:
+async def test_a_loop_of_links_and_a_link_to_nowhere_do_no_harm(files: Path, watched: Seen) -> None:
     (files / "shop" / "loop").symlink_to(files)
-    (files / "broken.py").symlink_to(files / "nowhere.py")
-    watcher = Watcher(files)
-    assert watcher.count == 4
-    (files / "broken.py").unlink()
-    assert watcher.changes() == set()
+    touch(files / "app.py")
+    assert await saved(watched) == {files / "app.py"}
 
 
-async def test_files_saved_together_and_a_file_that_is_replaced_are_one_change(files: Path) -> None:
-    watcher = Watcher(files)
-    waiting = asyncio.create_task(watcher.next_changes())
+async def test_files_saved_together_and_a_file_that_is_replaced_are_one_save(files: Path, watched: Seen) -> None:
     text = (files / "app.py").read_text()
     (files / "app.py").unlink()  # an editor that is not quick
     for n in range(10):
         await asyncio.sleep(0.02)
         touch(files / f"shop/new{n}.py")
     (files / "app.py").write_text(text + "y = 2\n")
-    async with asyncio.timeout(60):
-        found = await waiting
-    assert found == {files / "app.py", *(files / f"shop/new{n}.py" for n in range(10))}
-    assert watcher.changes() == set()
+    assert await saved(watched) == {files / "app.py", *(files / f"shop/new{n}.py" for n in range(10))}
+    assert watched.empty()
 
 
-async def test_files_that_never_come_to_rest_do_not_hold_up_a_reload(
-    files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.cli.dev.reload.LONGEST_UNREST", 0.5)
-    watcher = Watcher(files)
-
+async def test_files_that_never_come_to_rest_do_not_hold_up_a_reload(files: Path, watched: Seen) -> None:
     async def unrest() -> None:
         while True:
             touch(files / "app.py")
             await asyncio.sleep(0.01)
 
     busy = asyncio.create_task(unrest())
-    async with asyncio.timeout(60):
-        assert await watcher.next_changes() == {files / "app.py"}
+    assert await saved(watched) == {files / "app.py"}
     busy.cancel()
+
+
+async def test_looking_at_many_files_is_warned_about(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.cli.dev.reload.SLOW", 0.0)
+    warnings: list[str] = []
+    looking = asyncio.ensure_future(anext(polled(files, warnings.append)))
+    await asyncio.sleep(0)
+    looking.cancel()
+    assert len(warnings) == 1 and "4 files in" in warnings[0] and "holdfast[reload]" in warnings[0]
 
 
 def test_the_watched_folder_is_the_project_around_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

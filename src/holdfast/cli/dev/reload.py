@@ -1,15 +1,16 @@
-"""Seeing that somebody saved a file: modification times are looked at every quarter of a second."""
+"""Seeing that a file was saved: watchfiles tells it, or modification times are looked at if it is not installed."""
 
 import asyncio
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TypeAlias
 
 PAUSE = 0.25
+"""Seconds between two looks, without watchfiles."""
 QUIET = 0.15
 """Seconds without a further change after which the saving of several files is over."""
 LONGEST_UNREST = 3.0
@@ -18,78 +19,77 @@ SHARE = 30
 """Looking may take one part in so many of the time."""
 NEVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
-Stamp: TypeAlias = tuple[int, int]
-"""When a file was modified, and its size."""
+Stamps: TypeAlias = dict[Path, tuple[int, int]]
+"""When files were modified, and their sizes."""
 
 
-class Watcher:
-    """The Python files and pyproject.toml of a project, and what changed in them since the last look."""
+async def saves(folder: Path, warn: Callable[[str], None]) -> AsyncIterator[set[Path]]:
+    """The Python files and pyproject.toml of a project, as they are saved, made or removed.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._pause = PAUSE
-        self._seen = self._look()
+    Several files saved together are one save; so is a file that is replaced by another. Nothing is overlooked from the
+    first step of this generator on, before it first waits.
+    """
+    try:
+        from watchfiles import awatch
 
-    @property
-    def is_slow(self) -> bool:
-        """Whether there is so much to look at that a save is noticed late."""
-        return self._pause > SLOW
-
-    @property
-    def count(self) -> int:
-        """How many files are watched."""
-        return len(self._seen)
-
-    def changes(self) -> set[Path]:
-        """The files that were saved, made or removed since the last look."""
-        before, self._seen = self._seen, self._look()
-        return {Path(name) for name, _ in before.items() ^ self._seen.items()}
-
-    async def next_changes(self) -> set[Path]:
-        """Waits for the next save. Several files saved together are one; so is a file that is replaced by another."""
-        while not (found := await asyncio.to_thread(self.changes)):  # noqa: ASYNC110 - files tell nobody
-            await asyncio.sleep(self._pause)
-        until = time.monotonic() + LONGEST_UNREST
-        while time.monotonic() < until:
-            await asyncio.sleep(QUIET)
-            more = await asyncio.to_thread(self.changes)
-            if not more:
-                break
-            found |= more
-        return found
-
-    def _look(self) -> dict[str, Stamp]:
-        began = time.monotonic()
-        seen: dict[str, Stamp] = {}
-        folders = [str(self.folder)]
-        while folders:
-            # A folder that is gone by now, or not ours to read, has nothing to say.
-            with suppress(OSError), os.scandir(folders.pop()) as entries:
-                folders += _look_into(entries, seen)
-        self._pause = max(PAUSE, SHARE * (time.monotonic() - began))
-        return seen
+        step, debounce = int(QUIET * 1000), int(LONGEST_UNREST * 1000)
+        watched = awatch(folder, watch_filter=lambda _, path: is_code(Path(path), folder), step=step, debounce=debounce)
+        async for changes in watched:
+            yield {Path(path) for _, path in changes}
+    except ImportError:
+        pass
+    except (OSError, RuntimeError) as error:  # such as too many folders for the operating system
+        warn(f"watchfiles cannot watch {folder} ({error}), so modification times are looked at")
+    async for files in polled(folder, warn):
+        yield files
 
 
-def _look_into(entries: Iterable["os.DirEntry[str]"], seen: dict[str, Stamp]) -> list[str]:
-    """Notes the files of a folder, and gives the folders in it; none for a virtual environment."""
-    inner: list[str] = []
-    files: dict[str, Stamp] = {}
-    for entry in entries:
-        name = entry.name
-        if name[0] == "." or name in NEVER:
+async def polled(folder: Path, warn: Callable[[str], None]) -> AsyncIterator[set[Path]]:
+    """The same, by looking again and again."""
+    began = time.monotonic()
+    seen = _stamps(folder)
+    pause = SHARE * (time.monotonic() - began)
+    if pause > SLOW:
+        warn(
+            f"{len(seen):,} files in {folder} are watched, so a save is noticed late. For large projects: "
+            "pip install 'holdfast[reload]'. A pyproject.toml in the folder of the App makes that its project."
+        )
+    changed: set[Path] = set()
+    until = 0.0
+    while True:
+        await asyncio.sleep(QUIET if changed else max(PAUSE, pause))
+        before, seen = seen, await asyncio.to_thread(_stamps, folder)
+        new = {path for path, _ in before.items() ^ seen.items()}
+        until = until if changed else time.monotonic() + LONGEST_UNREST
+        changed |= new
+        if changed and (not new or time.monotonic() > until):
+            yield changed
+            changed = set()
+
+
+def is_code(path: Path, folder: Path) -> bool:
+    """Whether a file is code of the project: not hidden, and not of a virtual environment."""
+    inner = path.relative_to(folder)
+    return (
+        (path.suffix == ".py" or path.name == "pyproject.toml")
+        and not any(part[0] == "." or part in NEVER for part in inner.parts)
+        and not any((folder / each / "pyvenv.cfg").exists() for each in inner.parents)
+    )
+
+
+def _stamps(folder: Path) -> Stamps:
+    found: Stamps = {}
+    for at, folders, files in os.walk(folder):
+        if "pyvenv.cfg" in files:
+            folders.clear()
             continue
-        if name == "pyvenv.cfg":
-            return []
-        try:
-            if name.endswith(".py") or name == "pyproject.toml":
-                found = entry.stat()
-                files[entry.path] = (found.st_mtime_ns, found.st_size)
-            elif entry.is_dir(follow_symlinks=False):
-                inner.append(entry.path)
-        except OSError:  # it was removed a moment ago, or is a link to nowhere
-            continue
-    seen.update(files)
-    return inner
+        folders[:] = [each for each in folders if each[0] != "." and each not in NEVER]
+        for each in files:
+            if each[0] != "." and (each.endswith(".py") or each == "pyproject.toml"):
+                with suppress(OSError):  # it was removed a moment ago, or is a link to nowhere
+                    stat = Path(at, each).stat()
+                    found[Path(at, each)] = (stat.st_mtime_ns, stat.st_size)
+    return found
 
 
 def watched_folder(app: str | None) -> Path:

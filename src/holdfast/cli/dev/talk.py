@@ -14,7 +14,6 @@ from holdfast.cli.output.printing import line, report
 if TYPE_CHECKING:
     from holdfast._db.config.resolve import Database
     from holdfast.cli.dashboard import Beside
-    from holdfast.cli.dev.reload import Watcher
     from holdfast.cli.dev.worker import Loaded
     from holdfast.cli.worker.child import Child
 
@@ -82,13 +81,7 @@ class Talk:
         lines += [click.style(f"  no more: {line(each)}", dim=True) for each in gone]
         self._say("loaded", "\n".join(lines), commands=commands, new=new, gone=gone)
 
-    def watches(self, watcher: "Watcher") -> None:
-        if not watcher.is_slow:
-            return
-        text = (
-            f"{watcher.count:,} files in {watcher.folder} are watched, so a save is noticed late. "
-            "A pyproject.toml in the folder of the App makes that its project."
-        )
+    def warn(self, text: str) -> None:
         self._say("warning", f"{click.style('warning:', fg='yellow')} {line(text)}", warning=text)
 
     def starting_server(self) -> None:
