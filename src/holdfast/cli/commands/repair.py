@@ -8,8 +8,9 @@ import click
 from holdfast.cli.input.bulk import act_on_matching
 from holdfast.cli.input.filters import FilterCommand, filter_of
 from holdfast.cli.input.options import Setup, common_options, json_object, pass_setup
+from holdfast.cli.input.user import me
 from holdfast.cli.output.printing import Failure, failure_of, print_json, report
-from holdfast.errors import ConfigError, KeyTaken, TaskNotFound, WrongState
+from holdfast.errors import KeyTaken, TaskNotFound, WrongState
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -213,13 +214,3 @@ def _each(
         print_json(answers)
     if failed is not None:
         raise click.exceptions.Exit(failed.code)
-
-
-def me() -> str:
-    """Who sits at this terminal: an embedded server knows everybody as the same user."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        raise ConfigError("this process has no user name: set the environment variable USER") from None

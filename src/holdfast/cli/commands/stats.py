@@ -9,11 +9,11 @@ import click
 from holdfast._model.read import formats
 from holdfast._model.read.formats import amount, percent, rate, relative
 from holdfast.cli.input.options import Setup, common_options, duration, pass_setup
-from holdfast.cli.output.printing import Cell, facts, line, note, print_json
+from holdfast.cli.output.printing import Cell, alarming, facts, line, note, print_json
 from holdfast.cli.output.tables import fitted_table
 
 if TYPE_CHECKING:
-    from holdfast.insights import Figure, Figures, QueueInfo, Spread
+    from holdfast.insights import Figures, QueueInfo, Spread
 
 _MOST = 30
 """Names that are shown; all of them are in the JSON."""
@@ -81,16 +81,12 @@ def _show_total(found: "Figures", queues: "Sequence[QueueInfo]") -> None:
     failures = ", ".join(
         f"{each} {total.outcomes[each]:,}" for each in ("retried", "failed", "lost") if total.outcomes.get(each)
     )
+    errors = f"{total.errors:,} ({percent(total.error_rate)})" + (f": {failures}" if failures else "")
     facts(
         [
             ("attempts", f"{total.attempts:,} ({rate(total.attempts, found.seconds)})"),
             ("done", f"{total.done:,} ({rate(total.done, found.seconds)})"),
-            (
-                "errors",
-                _alarming(
-                    total, f"{total.errors:,} ({percent(total.error_rate)})" + (f": {failures}" if failures else "")
-                ),
-            ),
+            ("errors", alarming(total.errors, errors)),
             ("wait", _percentiles(total.wait)),
             ("run", _percentiles(total.run)),
             ("waiting", _backlog(queues)),
@@ -127,7 +123,7 @@ def _show_groups(found: "Figures", by: str) -> None:
             line(name, 60),
             f"{figure.attempts:,}",
             rate(figure.attempts, found.seconds),
-            _alarming(figure, percent(figure.error_rate)),
+            alarming(figure.errors, percent(figure.error_rate)),
             *(formats.duration(figure.wait.percentile(part)) or "-" for part in (0.5, 0.95, 0.99)),
             *(formats.duration(figure.run.percentile(part)) or "-" for part in (0.5, 0.95, 0.99)),
         ]
@@ -136,10 +132,6 @@ def _show_groups(found: "Figures", by: str) -> None:
     fitted_table(headings, rows, spare=("P95", "P99 ", "P99", "RATE"))
     if len(totals) > _MOST:
         note(f"and {len(totals) - _MOST} more: --json has all of them.")
-
-
-def _alarming(figure: "Figure", text: str) -> Cell:
-    return (text, "red") if figure.errors else text
 
 
 def _clock(at: datetime) -> str:

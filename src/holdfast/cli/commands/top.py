@@ -15,7 +15,7 @@ from holdfast._model.read import formats
 from holdfast._model.read.figures import Figure
 from holdfast._model.read.formats import amount, percent, rate, relative
 from holdfast.cli.input.options import Setup, common_options, duration, pass_setup
-from holdfast.cli.output.printing import Cell, clean, line, print_json
+from holdfast.cli.output.printing import Cell, alarming, clean, line, print_json
 from holdfast.cli.output.tables import columns, cut, table
 
 if TYPE_CHECKING:
@@ -196,16 +196,15 @@ def _queue_rows(seen: Seen) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for queue in sorted(seen.queues, key=lambda each: (-each.due, each.name)):
         figure = totals.get(queue.name, Figure())
-        errors = percent(figure.error_rate)
         rows.append(
             [
                 (f"{line(queue.name, 30)} (paused)", "yellow") if queue.paused_at else line(queue.name, 30),
                 (amount(queue.due), "yellow") if queue.due and not queue.workers else amount(queue.due),
                 amount(queue.running),
-                (amount(queue.parked), "red") if queue.parked else amount(queue.parked),
+                alarming(queue.parked, amount(queue.parked)),
                 relative(queue.oldest_due) or "-",
                 rate(figure.attempts, seconds),
-                (errors, "red") if figure.errors else errors,
+                alarming(figure.errors, percent(figure.error_rate)),
                 formats.duration(figure.run.p95) or "-",
             ]
         )

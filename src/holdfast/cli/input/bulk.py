@@ -68,7 +68,7 @@ def act_on_matching(setup: "Setup", repair: "Repair", *, yes: bool) -> None:
 def _show(app: "SyncApp", queries: "Queries", repair: "Repair", number: int) -> None:
     """How many there are, and what they are."""
     from holdfast import insights
-    from holdfast.cli.commands.tasks import print_groups
+    from holdfast.cli.commands.parked import print_groups
 
     if not number:
         click.echo(f"no task matches {line(repair.narrowed)}")

@@ -28,6 +28,8 @@ FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
 Cell: TypeAlias = str | tuple[str, str]
 """A text, or a text and its colour."""
 
+ATTENTION = "yellow"
+
 _COLOURS = {
     "done": "green",
     "advanced": "green",
@@ -117,6 +119,24 @@ def styled(cell: Cell, width: int = 0) -> str:
     text, colour = cell if isinstance(cell, tuple) else (cell, "")
     # Padding outside of the colour can be cut off at the end of a line.
     return (click.style(text, fg=colour) if colour else text) + " " * (width - len(text))
+
+
+def alarming(is_bad: object, text: str) -> Cell:
+    """A text that is red if something is wrong."""
+    return (text, "red") if is_bad else text
+
+
+def attention(text: str) -> Cell:
+    """What a person should see; nothing if there is nothing to see."""
+    return (text, ATTENTION) if text else ""
+
+
+def advise(sentences: Sequence[str]) -> None:
+    """What follows a table, for people to act on."""
+    if sentences:
+        click.echo()
+    for each in sentences:
+        click.echo(click.style(each, fg=ATTENTION))
 
 
 def facts(pairs: Sequence[tuple[str, Cell]], indent: str = "  ") -> None:

@@ -28,7 +28,7 @@ def fire(setup: Setup, /, name: str, plan_time: str | None, scope: str | None, w
       holdfast schedules fire nightly --plan-time 2030-01-31T03:00Z --scope berlin
     """
     from holdfast import schedules as asked
-    from holdfast.cli.commands.repair import me
+    from holdfast.cli.input.user import me
 
     planned = None if plan_time is None else a_time(plan_time, "--plan-time")
     with setup.opened() as (app, queries):
@@ -92,7 +92,7 @@ def delete(setup: Setup, /, name: str, why: str | None) -> None:
       holdfast schedules delete customer-7
     """
     from holdfast import schedules as asked
-    from holdfast.cli.commands.repair import me
+    from holdfast.cli.input.user import me
 
     with setup.opened() as (app, queries):
         state = app.ask(asked.delete(queries, name, by=me(), why=why))
@@ -106,7 +106,7 @@ def delete(setup: Setup, /, name: str, why: str | None) -> None:
 
 def _act(setup: Setup, verb: str, name: str, why: str | None, said: str) -> None:
     from holdfast import schedules as asked
-    from holdfast.cli.commands.repair import me
+    from holdfast.cli.input.user import me
 
     with setup.opened() as (app, queries):
         one(app, queries, name)
@@ -134,7 +134,7 @@ def backfill(setup: Setup, /, name: str, since: str, until: str, dry_run: bool, 
       holdfast schedules backfill nightly --from 2026-01-01 --to 2026-01-31
     """
     from holdfast import schedules as asked
-    from holdfast.cli.commands.repair import me
+    from holdfast.cli.input.user import me
 
     first, last = a_time(since, "--from"), a_time(until, "--to")
     if last < first:

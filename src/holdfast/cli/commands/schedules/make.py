@@ -44,7 +44,7 @@ def set_schedule(setup: Setup, /, name: str, why: str | None, **given: Any) -> N
       holdfast schedules set heartbeat --every 15m --step ping --overlap skip
     """
     from holdfast import schedules as asked
-    from holdfast.cli.commands.repair import me
+    from holdfast.cli.input.user import me
 
     definition = _definition(given)
     if not definition:
