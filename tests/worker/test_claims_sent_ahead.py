@@ -220,7 +220,7 @@ async def test_W2_who_is_told_of_tasks_one_by_one_still_looks_for_all_others(hol
         await until(found, "for the one that nobody tells of")
 
 
-@pytest.mark.parametrize("past", ["_due_at", "_looked_at"])
+@pytest.mark.parametrize("past", ["_due_at", "_all_asked_at"])
 async def test_W2_nobody_claims_one_task_when_others_may_be_due(holdfast: Harness, past: str) -> None:
     worker = holdfast.worker(poll=600)
     async with running(worker):
@@ -229,7 +229,7 @@ async def test_W2_nobody_claims_one_task_when_others_may_be_due(holdfast: Harnes
             if past == "_due_at":
                 worker.claimer._due_at = moment
             else:
-                worker.claimer._looked_at = moment - 600
+                worker.claimer._all_asked_at = moment - 600
             assert worker.claimer._prefetch.ready is not None
             any, one = worker.claimer._prefetch.ready
             worker.claimer.wake("00000000-0000-0000-0000-000000000001")
@@ -249,7 +249,7 @@ async def test_W2_what_became_due_since_the_last_claim_is_due(holdfast: Harness)
         )
         sql(holdfast.url, insert)
         for looked_ago, is_due in ((60.0, True), (0.0, False)):
-            claimer._looked_at, claimer._ask_due_at = time.monotonic() - looked_ago, 0.0
+            claimer._all_asked_at, claimer._ask_due_at = time.monotonic() - looked_ago, 0.0
             assert (await claimer._until_due() <= 0) is is_due
 
 

@@ -166,7 +166,7 @@ async def test_W8_a_timeout_kills_a_process(holdfast: Harness) -> None:
     worker = holdfast.worker()
     async with running(worker):
         await until(lambda: row(holdfast.url, ref.id)["state"] == "parked", "for the timeout")
-        assert worker.dispatcher.execution._processes._all == set()
+        assert worker.dispatcher.executor._processes._all == set()
         await holdfast.app.retry(ref.id)
         await ref.result(timeout=60)
 

@@ -278,7 +278,7 @@ async def test_M20_attempts_that_have_not_begun_are_released_at_a_stop_at_once(h
     def claim_then_stop(given: object) -> None:
         claimed(given)  # type: ignore[arg-type]
         for attempt in worker.roster.held.values():
-            worker.dispatcher.execution.interrupt(attempt, Interruption.STOP)
+            worker.dispatcher.executor.interrupt(attempt, Interruption.STOP)
         worker.stop()
 
     worker.claimer._claimed = claim_then_stop  # type: ignore[assignment]

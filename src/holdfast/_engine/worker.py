@@ -128,9 +128,9 @@ class Worker:
         self.progress = ProgressLog(queries, self.roster)
         self._resources = Resources(tasks)
         self._transactions = Transactions(url, shared.settings.concurrency)
-        execution = Executor(tasks, self._resources.opened, Moves(queries, tasks), self.progress.changed)
-        transactional = TransactionalSteps(self._transactions, execution, settlement)
-        executors = Executors(execution, transactional, StartMark(link, queries), tasks._tracing)
+        executor = Executor(tasks, self._resources.opened, Moves(queries, tasks), self.progress.changed)
+        transactional = TransactionalSteps(self._transactions, executor, settlement)
+        executors = Executors(executor, transactional, StartMark(link, queries), tasks._tracing)
         self.dispatcher = Dispatcher(shared, self.bell, self.pending, self.consequences, executors)
         recorder = Recorder(shared, link, settlement, self.pending, self.dispatcher, self.consequences)
         self.settler = Settler(shared, link, self.pending, recorder)
@@ -269,7 +269,7 @@ class Worker:
         await self.dispatcher.abandon()
         await self.heartbeat.stop()
         await self.hooks.close()
-        await self.dispatcher.execution.close()
+        await self.dispatcher.executor.close()
         with suppress(Exception):
             await self._transactions.close()
         with suppress(TimeoutError):
@@ -301,7 +301,7 @@ class Worker:
             self.heartbeat.tick()
             overdue = self.contact.overdue
             if self.contact.judge(overdue=overdue):
-                self.bell.ring()
+                self.bell.rouse()
             if self.settler.rests:
                 self.shared.pulse.succeeded("settle")
             self.dispatcher.release_unstarted(math.inf if overdue else now() - UNSTARTED)
@@ -311,12 +311,12 @@ class Worker:
 
     async def _learn(self) -> None:
         """Takes up steps and schedules that are declared after the start: by a module loaded later, or at a prompt."""
-        tasks, told = self.shared.tasks, (self.shared.known.number, len(self.shared.tasks._schedules))
+        tasks, known = self.shared.tasks, (self.shared.known.number, len(self.shared.tasks._schedules))
         failed: tuple[int, int] | None = None
         while True:
             await asyncio.sleep(TICK)
             there = (len(tasks._steps), len(tasks._schedules))
-            if there == told:
+            if there == known:
                 continue
             try:
                 self.shared.known.learn(tasks, self.shared.settings.only)
@@ -328,8 +328,8 @@ class Worker:
                     log.warning("what was declared later cannot be taken up yet: %s", error)
                 failed = there
             else:
-                told = there
-                self.claimer.look_anew()
+                known = there
+                self.claimer.start_over()
 
     async def _stop_when_idle(self) -> None:
         while True:

@@ -1,1 +1,1 @@
-"""Claiming: how many tasks of which queue, and when to look again."""
+"""Claiming: how many tasks of which queue, and when to claim again."""

@@ -59,7 +59,7 @@ class ClaimBudget:
         return self._all.room(roster.taken, waiting=waiting, ahead=self._ahead())
 
     def enough(self) -> int:
-        """How few must be held before a worker that is full looks again."""
+        """How few must be held before a worker that is full claims again."""
         most = self._all.most(ahead=self._ahead())
         return most - max(1, most // 2)
 

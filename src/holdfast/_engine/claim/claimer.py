@@ -1,4 +1,4 @@
-"""Claiming: how much, from which queue, and when to look again.
+"""Claiming: how much, from which queue, and when to claim again.
 
 A worker claims for its free slots, plus, if its steps are short, what its measured pace will start within a twentieth
 of a second; longer steps get no claim-ahead, so nothing sits claimed here while another worker is free. How this is
@@ -80,7 +80,7 @@ class Claimer:
         self._idle_written = 0.0
         self._due_at = 0.0
         self._ask_due_at = 0.0
-        self._looked_at = 0.0
+        self._all_asked_at = 0.0
         """When anything that is due was last asked for in all queues, not only a certain task."""
         self._asked = False
         """Whether this round has asked for anything."""
@@ -98,7 +98,7 @@ class Claimer:
         """Something may have become due: a certain task, or anything."""
         self._bell.ring(id)
 
-    def look_anew(self) -> None:
+    def start_over(self) -> None:
         """Something was paused or resumed: what was passed over may be claimable now."""
         for queue, marks in self._marks.items():
             marks.drop()
@@ -139,7 +139,7 @@ class Claimer:
         for queue in self._budget.round():
             more = await self._claim(queue) or more
         if self._asked:
-            self._looked_at = began
+            self._all_asked_at = began
         if more and not self._asked:
             await self._wait_for_slot()  # what is free here is kept for other queues
         else:
@@ -225,7 +225,7 @@ class Claimer:
             return not self._budget.is_full(queue) or self._hold_back(queue)
         if rows:
             await asyncio.sleep(0)  # their first lines come before anything else that we might ask
-        await self._look_for_unclaimable(queue)
+        await self._mark_unclaimable(queue)
         return False
 
     # --- the claim of a worker that rests
@@ -233,7 +233,7 @@ class Claimer:
     async def _make_ready(self) -> None:
         """The claim that follows this rest, if it is known already: of one queue, for the slots that are free.
 
-        And another in case that we are told of a task: to claim that takes less time than to look for it.
+        And another for a notification with an id: to claim one task by its id takes less time than to search for it.
         """
         queue, *others = self._queues
         limit = min(self._roster.slots - self._roster.taken, LARGEST_CLAIM)
@@ -241,7 +241,7 @@ class Claimer:
             return
         if self._budget.share(queue) > limit + MANY_AHEAD:
             return  # by its pace it takes more at once, and how many is not known before
-        # Suspects can wait, and to look for them takes a fifth of a claim.
+        # Suspects can wait, and to search for them takes a fifth of a claim.
         one = self._query(queue, 1, suspects=0, id=NO_ID)
         await self._prefetch.make_ready(queue, limit, any=self._query(queue, limit, suspects=0), one=one)
         if self._prefetch.ready is not None:
@@ -256,9 +256,9 @@ class Claimer:
             return False
         moment = time.monotonic()
         # Whatever else is due is found by a claim of any task, once in each poll interval and when it is due.
-        raw_id = raw(id) if moment < min(self._due_at, self._looked_at + self._poll) else b""
+        raw_id = raw(id) if moment < min(self._due_at, self._all_asked_at + self._poll) else b""
         if not raw_id:
-            self._looked_at = moment
+            self._all_asked_at = moment
         self._prefetch.send(one if raw_id else any, raw_id)
         self._left_suspects = True
         self.empty = False
@@ -280,7 +280,7 @@ class Claimer:
                 each.unmarked = each.definition.max_crashes == 0 or each.number - each.moves - each.errors > 1
         self._claimed(attempts)
 
-    async def _look_for_unclaimable(self, queue: str) -> None:
+    async def _mark_unclaimable(self, queue: str) -> None:
         """Many tasks that are paused or unknown here would be walked over by every claim: mark where they end."""
         marks = self._marks[queue]
         if marks.set or time.monotonic() - self._probed[queue] < MARK_SECONDS:
@@ -305,7 +305,7 @@ class Claimer:
         try:
             await self._make_ready()
             self._budget.rest()
-            poll = self._looked_at + self._poll - time.monotonic()
+            poll = self._all_asked_at + self._poll - time.monotonic()
             await self._bell.rest(min(max(soonest, SHORTEST_SLEEP), max(poll, SHORTEST_SLEEP), trusted))
         finally:
             self._take_back()
@@ -316,7 +316,7 @@ class Claimer:
         if time.monotonic() >= min(self._due_at, self._ask_due_at):
             asked = time.monotonic()
             # What became due since the last claim counts, too: that claim has not seen it.
-            since_claim = asked - self._looked_at + PROMPT
+            since_claim = asked - self._all_asked_at + PROMPT
             delay, self._suspects_due = await self._link.run(self._queries.next_due(self._queues, since_claim))
             moment = time.monotonic()
             if moment - asked > PROMPT:

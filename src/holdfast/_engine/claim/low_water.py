@@ -1,4 +1,4 @@
-"""Where a claim begins to look: past what was claimed before, and past what cannot be claimed."""
+"""Where a claim begins its search: past what was claimed before, and past what cannot be claimed."""
 
 import time
 from datetime import UTC, datetime, timedelta

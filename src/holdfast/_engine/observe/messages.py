@@ -71,7 +71,7 @@ class Messages:
             case Word.WAIT:
                 self._notifications.hear(notification.ids)
             case Word.PAUSE:
-                self._claimer.look_anew()
+                self._claimer.start_over()
             case Word.SCHEDULE:
                 self._scheduler.wake()
             case Word.STOP:

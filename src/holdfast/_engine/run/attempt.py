@@ -45,7 +45,7 @@ class Attempt(msgspec.Struct, eq=False):
     """
 
     raw_id: bytes
-    """What it is looked up by: a UUID is made only for those who ask."""
+    """Its id as bytes, the key in dictionaries: a UUID is made only when it is asked for."""
     kind: str
     step: str
     args: bytes

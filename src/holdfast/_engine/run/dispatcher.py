@@ -60,7 +60,7 @@ class Dispatcher:
         self._bell = bell
         self._pending = ended
         self._consequences = consequences
-        self.execution = executors.plain
+        self.executor = executors.plain
         self.transactional = executors.transactional
         self.tracing = executors.tracing
         self._start_mark = executors.start_mark
@@ -204,7 +204,7 @@ class Dispatcher:
         """Attends to attempts one after another, each from its start to the settler."""
         while True:
             attempt: Attempt = yield ENDED
-            steps = self.transactional if attempt.definition.transactional else self.execution
+            steps = self.transactional if attempt.definition.transactional else self.executor
             outcome: Outcome | AlreadyRecorded | MaybeRecorded | None = _UNEXECUTED
             tell: Callable[[Outcome | AlreadyRecorded | MaybeRecorded | None], None] | None = None
             try:
@@ -292,14 +292,14 @@ class Dispatcher:
         self._roster.lost += 1
         self._roster.forget(attempt)
         self._roster.withdraw(attempt)
-        self.execution.interrupt(attempt, Interruption.LOST)
+        self.executor.interrupt(attempt, Interruption.LOST)
 
     def cancel(self, attempt: Attempt) -> None:
         """Its task was cancelled."""
         if not self._roster.holds(attempt):
             return
         if attempt.handle is not None:
-            self.execution.interrupt(attempt, Interruption.CANCEL)
+            self.executor.interrupt(attempt, Interruption.CANCEL)
         elif self._roster.withdraw(attempt):
             self._pending.ended(attempt, Cancelled(""))
 
@@ -310,7 +310,7 @@ class Dispatcher:
                 log.warning(
                     "no beat was accepted for a lease length: %r is interrupted", attempt, extra=fields(attempt)
                 )
-                self.execution.interrupt(attempt, Interruption.CONTACT)
+                self.executor.interrupt(attempt, Interruption.CONTACT)
 
     # --- when the worker stops
 
@@ -340,7 +340,7 @@ class Dispatcher:
         """The grace time is over."""
         for attempt in list(self._roster.held.values()):
             if attempt.handle is not None:
-                self.execution.interrupt(attempt, Interruption.STOP)
+                self.executor.interrupt(attempt, Interruption.STOP)
 
     def release_all(self) -> None:
         """Gives back what does not end: its outcome will be dropped."""
@@ -355,6 +355,6 @@ class Dispatcher:
         left = [*self._roster.held.values(), *self._given_up]
         handles = {a.handle for a in left if a.handle is not None}
         for attempt in left:
-            self.execution.interrupt(attempt, Interruption.LOST)
+            self.executor.interrupt(attempt, Interruption.LOST)
         if handles:
             await asyncio.wait(handles, timeout=1)

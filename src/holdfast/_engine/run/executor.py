@@ -154,7 +154,7 @@ class Executor:
         attempt.interruption = why
         if why in _OURS and attempt.in_thread:
             return  # a thread is told by ctx.cancelled. Given back before it ends, the step would run twice at once
-        # Cancelled before its first line, a coroutine would end unseen: it looks for itself when it begins.
+        # Cancelled before its first line, a coroutine would end unseen: `execute` checks that when it begins.
         if attempt.handle is not None and getcoroutinestate(attempt.handle.get_coro()) != CORO_CREATED:
             attempt.handle.cancel()
 

@@ -40,7 +40,7 @@ _PR_SET_PDEATHSIG = 1
 TELL_EVERY = 0.2
 """Seconds between what a child tells of its step."""
 LOOK_EVERY = 1.0
-"""Seconds between two looks whether a child that says nothing is there."""
+"""Seconds between two checks whether a silent child is alive."""
 
 
 class ProcessDied(HoldfastError):

@@ -73,9 +73,9 @@ class _RolledBack(Exception):
 class TransactionalSteps:
     """Executes the transactional steps of one worker."""
 
-    def __init__(self, transactions: Transactions, execution: Executor, settlement: Settlement) -> None:
+    def __init__(self, transactions: Transactions, executor: Executor, settlement: Settlement) -> None:
         self._transactions = transactions
-        self._execution = execution
+        self._executor = executor
         self._settlement = settlement
 
     async def execute(self, attempt: Attempt) -> Answer:
@@ -102,7 +102,7 @@ class TransactionalSteps:
             log.warning("no transaction for %s: %s", attempt, error, extra=fields(attempt))
             return Released(delay=REST_SECONDS) if is_passing(error) else outcome_of_error(step, error, attempt.errors)
         attempt.transaction = transaction
-        outcome = await self._execution.execute(attempt)
+        outcome = await self._executor.execute(attempt)
         if isinstance(outcome, (Advanced, Finished)):
             return await _to_the_end(self._record(transaction, attempt, outcome))
         broke = _is_broken(transaction)
