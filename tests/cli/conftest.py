@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from holdfast.cli import main
+from commands import invoke
 
 DEADLINE = 90.0
 """Seconds that anything here may take, on the slowest machine."""
@@ -28,7 +28,7 @@ class Cli:
 
     def __call__(self, *arguments: object, code: int = 0, answer: str | None = None) -> Result:
         """Runs a command and expects an exit code."""
-        result = CliRunner().invoke(main, [str(a) for a in arguments], env=self.environment, input=answer)
+        result = invoke(arguments, self.environment, answer)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, result.output

@@ -4,9 +4,8 @@ import json
 import shlex
 
 import pytest
-from click.testing import CliRunner
 
-from holdfast.cli import main
+from commands import invoke
 
 from .conftest import Cli
 from .planted import park, plant_kind, rows
@@ -199,7 +198,7 @@ def test_help_has_an_example_that_is_understood(cli: Cli, name: str) -> None:
     for each in lines:
         if "$(" not in each:
             # Well formed, whatever it finds in an empty database.
-            assert CliRunner().invoke(main, shlex.split(each)[1:], env=cli.environment).exit_code in (
+            assert invoke(shlex.split(each)[1:], cli.environment).exit_code in (
                 (2,) if "--where" in each and "--yes" not in each and "--dry-run" not in each else (0, 3)
             )
     assert ("A FILTER is a list of terms" in told) == (name in ("tasks", "parked", "retry", "cancel", "discard"))

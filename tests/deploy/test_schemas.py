@@ -8,13 +8,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from click.testing import CliRunner
 
+from commands import invoke
 from holdfast import App, Context, Function, KeyTaken, TaskNotFound, Tasks
 from holdfast._db.driver.connection import connect_sync
 from holdfast._db.migrate import latest, migrate, status
 from holdfast._engine.lease.registration import _declarations
-from holdfast.cli import main
 
 PATIENCE = 60.0
 
@@ -116,7 +115,7 @@ async def test_X4_live_workers_that_declare_a_kind_differently_are_told(
     monkeypatch.chdir(tmp_path)
 
     def cli(*arguments: str, code: int = 0) -> str:
-        result = CliRunner().invoke(main, [*arguments], env={"HOLDFAST_URL": holdfast_url})
+        result = invoke(arguments, {"HOLDFAST_URL": holdfast_url})
         assert result.exit_code == code, result.output
         return result.output
 

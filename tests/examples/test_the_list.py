@@ -6,10 +6,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
+from commands import invoke
 from holdfast import App
-from holdfast.cli import main
 from holdfast.testing import Harness
 
 from .support import EXAMPLES, example
@@ -65,7 +64,7 @@ def test_what_its_docstring_enqueues_can_be_run_by_it(path: Path, holdfast: Harn
     wanted = commands(path, "holdfast enqueue")
     for _, _, *arguments in wanted:
         given = [each for each in arguments if each != "--wait"]
-        done = CliRunner().invoke(main, ["--url", holdfast.url, "enqueue", *given])
+        done = invoke(["--url", holdfast.url, "enqueue", *given], {})
         assert done.exit_code == 0, done.output
     found = holdfast.sql("SELECT kind, step, args::text FROM holdfast.task")
     assert len(found) == len(wanted)

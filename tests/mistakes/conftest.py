@@ -8,11 +8,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from click.testing import CliRunner
 
+from commands import invoke
 from holdfast import embedded
 from holdfast._db.driver.connection import connect_sync, with_database
-from holdfast.cli import main
 
 DEADLINE = 90.0
 """Seconds that anything here may take, on the slowest machine."""
@@ -70,7 +69,7 @@ class Project:
     def cli(self, *arguments: object, **variables: str) -> Said:
         """A command that runs no code of the user's."""
         environment: dict[str, str | None] = {"HOLDFAST_URL": self.url, "DATABASE_URL": None, **variables}
-        done = CliRunner().invoke(main, [str(each) for each in arguments], env=environment)
+        done = invoke(arguments, environment)
         return Said(done.exit_code, done.stdout, done.stderr)
 
     def process(self, *arguments: object, **variables: str) -> Said:
