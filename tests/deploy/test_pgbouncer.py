@@ -161,7 +161,7 @@ async def test_Q10_an_enqueue_is_durable_whatever_another_client_has_set(single:
 
     sql(single, "SET synchronous_commit = on")
     await plain.enqueue(1)
-    app.sync.enqueue(plain.bind(2))
+    await asyncio.to_thread(app.sync.enqueue, plain.bind(2))
     for left, durable in (("off", True), ("on", False)):
         sql(single, f"SET synchronous_commit = {left}; DELETE FROM holdfast.task")
         await asyncio.gather(*(app.enqueue(plain.bind(n), durable=durable) for n in range(2)))
@@ -183,7 +183,7 @@ async def test_X3_nothing_is_prepared_by_anything_of_ours(app: App, direct_url: 
         await pool.enqueue(new_task(), durable=True)
         await asyncio.gather(*(pool.enqueue(new_task(), durable=True) for _ in range(3)))
         await pool.run(queries.schema_version(), then=queries.notify("default"))
-        app.sync._connections.run(queries.schema_version())
+        await asyncio.to_thread(lambda: app.sync._connections.run(queries.schema_version()))
         for made in (await transactions.for_loop(), await transactions.for_thread()):
             await made.begin()
             await made.run(queries.schema_version())

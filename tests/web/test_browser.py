@@ -1,6 +1,7 @@
 """A real browser on a real server: what a person does with a mouse or a keyboard, without complaints of the browser."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -68,7 +69,8 @@ def focused(page: "Page") -> str:
 
 def test_T12_a_parked_task_is_found_edited_retried_and_done(page: "Page", url: str) -> None:
     app = App(url, include=[tasks])
-    ref = app.sync.enqueue(RenderInvoice(4711, "CH"))
+    with ThreadPoolExecutor(1) as thread:  # Playwright's blocking interface has an event loop on this one
+        ref = thread.submit(lambda: app.sync.enqueue(RenderInvoice(4711, "CH"))).result()
     with worker_of(url, tasks, "invoices"):
         page.goto("/")
         page.get_by_text("invoice.RenderInvoice").first.wait_for()  # parked by the worker, and shown without a reload
