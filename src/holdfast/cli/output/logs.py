@@ -31,7 +31,7 @@ _INDENT = " " * 17
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line \d+')
 _LIBRARIES = (
     *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
-    str(Path(__file__).parents[1]),
+    str(Path(__file__).parents[2]),
     "<frozen",
 )
 
