@@ -311,7 +311,9 @@ class Worker:
 
     async def _learn(self) -> None:
         """Takes up steps and schedules that are declared after the start: by a module loaded later, or at a prompt."""
-        tasks, known = self.shared.tasks, (self.shared.known.number, len(self.shared.tasks._schedules))
+        tasks = self.shared.tasks
+        # What the stages were made with: more may have been declared by now.
+        known = (self.shared.known.number, self.scheduler.declared)
         failed: tuple[int, int] | None = None
         while True:
             await asyncio.sleep(TICK)

@@ -77,6 +77,11 @@ class Scheduler:
         self.resting = False
         self._wake.set()
 
+    @property
+    def declared(self) -> int:
+        """How many schedules of the code it knows."""
+        return len(self._declared)
+
     async def declare(self) -> None:
         """Tells the database what the code declares."""
         for name, schedule in self._declared.items():
